@@ -1,0 +1,29 @@
+"""Attention layers for Keras: stack, train, decode with a cache, look, export."""
+
+import importlib
+
+from keras_attn import layers, ops
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "decoding",
+    "inspection",
+    "layers",
+    "models",
+    "ops",
+    "serving",
+    "text",
+    "training",
+]
+
+
+def __getattr__(name):
+    # `text` and `serving` import TensorFlow and tensorflow_text: only when touched.
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return [*__all__, "__version__"]

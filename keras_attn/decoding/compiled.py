@@ -1,0 +1,43 @@
+"""Compiling a function of tensors on the backend at hand."""
+
+import functools
+
+import keras
+
+__all__ = ["compiled"]
+
+
+def compiled(function, variables, jit_compile=False):
+    """`function` as one compiled program that uses the variables' current values.
+
+    Args:
+        function: from nested tensors to nested tensors, written on `keras.ops`.
+        variables: the Keras variables it reads.
+        jit_compile: bool, whether TensorFlow compiles with XLA (JAX always does).
+
+    Returns:
+        A function of the same arguments.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=jit_compile, reduce_retracing=True)
+    if backend == "jax":
+        import jax
+
+        # The weights come in as arguments. As constants of the program they would
+        # stay what they were at its first call.
+        @jax.jit
+        def with_values(values, *args):
+            with keras.StatelessScope(state_mapping=zip(variables, values)):
+                return function(*args)
+
+        @functools.wraps(function)
+        def run(*args):
+            return with_values([variable.value for variable in variables], *args)
+
+        return run
+    import torch
+
+    return torch.inference_mode()(function)

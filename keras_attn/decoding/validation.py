@@ -1,0 +1,127 @@
+"""Comparing a step model with the model it was derived from."""
+
+import keras
+import numpy as np
+
+from keras_attn import graph
+from keras_attn.decoding.compiled import compiled
+
+__all__ = ["check_step_model", "vocabulary_sizes"]
+
+BATCH, LENGTH = 2, 6
+
+
+def check_step_model(model, step):
+    """Raise where `step` does not reproduce `model` on a few random tokens.
+
+    Raises:
+        ValueError: names the first layer whose output differs, if one does.
+    """
+    length = min(LENGTH, step.max_length)
+    inputs = _random_inputs(model, step.target, length)
+    expected = _fast(lambda inputs: model(inputs, training=False), model)(inputs)
+    expected = keras.ops.convert_to_numpy(expected).astype("float64")
+    found = _run(step, inputs, length)
+    # Half precision, and long sums, move the last digits.
+    dtype = keras.backend.standardize_dtype(model.outputs[0].dtype)
+    tolerance = {"float32": 1e-3, "float64": 1e-6}.get(dtype, 5e-2)
+    scale = max(1.0, float(np.max(np.abs(expected))))
+    error = np.max(np.abs(expected - found), axis=(0, 2))
+    if not np.all(error <= tolerance * scale):
+        position = int(np.argmax(~(error <= tolerance * scale)))
+        raise ValueError(
+            "The model cannot be decoded step by step: its outputs at a position "
+            f"depend on tokens in a way that {_suspects(model, step.target)} cannot "
+            "give one token at a time (attention to later tokens, pooling or "
+            "convolution over positions). Received: a difference of "
+            f"{error[position]:.2g} from the full model at position {position}"
+        )
+
+
+def vocabulary_sizes(model):
+    """Number of ids an embedding knows, for each input that goes into one.
+
+    Returns:
+        A dict from input name to int.
+    """
+    sizes = {}
+    names = {id(tensor): tensor.name for tensor in model.inputs}
+    for call in graph.calls(model):
+        size = getattr(call.operation, "input_dim", None)
+        if isinstance(size, int):
+            for tensor in call.inputs:
+                if id(tensor) in names:
+                    name = names[id(tensor)]
+                    sizes[name] = min(size, sizes.get(name, size))
+    return sizes
+
+
+def _random_inputs(model, target, length):
+    rng = np.random.default_rng(0)
+    sizes = vocabulary_sizes(model)
+    inputs = {}
+    for tensor in model.inputs:
+        shape = [
+            BATCH,
+            *(LENGTH if axis is None else axis for axis in tensor.shape[1:]),
+        ]
+        if tensor.name == target:
+            shape[1] = length
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        if dtype == "bool":
+            values = np.ones(shape, bool)
+        elif "int" in dtype:
+            values = rng.integers(1, max(2, sizes.get(tensor.name, 2)), shape)
+        else:
+            values = rng.normal(size=shape)
+        inputs[tensor.name] = keras.ops.convert_to_tensor(values.astype(dtype))
+    return inputs
+
+
+def _run(step, inputs, length):
+    """Logits of the step model: a prompt of two tokens, then one by one."""
+    frontier = _fast(step.encode, step)(inputs)
+    cache = step.empty_cache(BATCH)
+    run = _fast(step.step, step)
+    logits, index = [], 0
+    for size in [min(2, length)] + [1] * (length - 2):
+        tokens = inputs[step.target][:, index : index + size]
+        position = keras.ops.convert_to_tensor(index, dtype="int32")
+        new, cache = run(tokens, position, frontier, cache)
+        logits.append(keras.ops.convert_to_numpy(new).astype("float64"))
+        index += size
+    return np.concatenate(logits, axis=1)
+
+
+def _fast(function, model):
+    """`function`, compiled on JAX, where one operation at a time takes far longer."""
+    if keras.backend.backend() != "jax":
+        return function
+    encoder = getattr(model, "encoder", None)
+    variables = model.variables + (encoder.variables if encoder else [])
+    return compiled(function, list({id(v): v for v in variables}.values()))
+
+
+def _suspects(model, target):
+    """The layers between the target and the output that may look across positions."""
+    calls = graph.calls(model)
+    tensors = [tensor for tensor in model.inputs if tensor.name == target]
+    moving = graph.dependents(calls, tensors)
+    names = [
+        f"'{call.operation.name}'"
+        for call in calls
+        if any(id(tensor) in moving for tensor in call.outputs)
+        and not hasattr(call.operation, "cached_call")
+        and not isinstance(call.operation, _POSITION_WISE)
+    ]
+    return "one of the layers " + ", ".join(dict.fromkeys(names)) if names else "it"
+
+
+_POSITION_WISE = (
+    keras.layers.Embedding,
+    keras.layers.Dense,
+    keras.layers.Dropout,
+    keras.layers.Activation,
+    keras.layers.LayerNormalization,
+    keras.layers.Identity,
+)

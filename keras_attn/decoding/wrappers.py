@@ -1,0 +1,89 @@
+"""The small layers that stand in a step model where the graph is changed.
+
+A wrapper is needed because the Functional constructor takes the number of a layer's
+outputs from its first call: a layer called once with one output and once with more
+makes it fail. Weights stay those of the wrapped layer.
+"""
+
+import keras
+from keras import ops
+
+__all__ = ["CachedCall", "ProjectContext", "WithMask"]
+
+
+class CachedCall(keras.layers.Layer):
+    """Calls `layer.cached_call` in place of `layer`.
+
+    Args:
+        layer: a layer that has `cached_call`.
+        options: its call arguments that are no tensors.
+        output: `keras.KerasTensor`, its output in the full model.
+    """
+
+    def __init__(self, layer, options, output, **kwargs):
+        super().__init__(dtype=layer.dtype_policy, **kwargs)
+        self.layer = layer
+        self.options = options
+        self.output_like = (output.shape, output.dtype)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs):
+        outputs, cache = self.layer.cached_call(
+            **inputs["arguments"],
+            **self.options,
+            **({"context": inputs["context"]} if "context" in inputs else {}),
+            cache=inputs.get("cache", {}),
+            index=inputs["index"],
+        )
+        return {"outputs": outputs, "cache": cache}
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+    def compute_output_spec(self, inputs):
+        shape, dtype = self.output_like
+        shape = (shape[0], None, *shape[2:])
+        return {
+            "outputs": keras.KerasTensor(shape, dtype=dtype),
+            "cache": {
+                name: keras.KerasTensor(leaf.shape, dtype=leaf.dtype)
+                for name, leaf in inputs.get("cache", {}).items()
+            },
+        }
+
+
+class ProjectContext(keras.layers.Layer):
+    """Calls `layer.project_context`, once for all decoding steps."""
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(dtype=layer.dtype_policy, **kwargs)
+        self.layer = layer
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs):
+        return self.layer.project_context(**inputs)
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+
+class WithMask(keras.layers.Layer):
+    """Hangs a mask on a tensor, as the implicit mask of the layers that follow."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs):
+        # A new tensor: the mask must not appear on the caller's.
+        return ops.copy(inputs["tensor"])
+
+    def compute_mask(self, inputs, previous_mask):
+        return inputs["mask"]
+
+    def compute_output_spec(self, inputs):
+        tensor = inputs["tensor"]
+        return keras.KerasTensor(tensor.shape, dtype=tensor.dtype)

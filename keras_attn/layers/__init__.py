@@ -1,0 +1,25 @@
+"""Attention layers and the blocks made of them."""
+
+from keras_attn.layers.cross_attention import CrossAttention
+from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.multi_head_attention import MultiHeadAttention
+from keras_attn.layers.position_embedding import PositionEmbedding
+from keras_attn.layers.self_attention import MultiHeadSelfAttention
+from keras_attn.layers.sinusoidal_position_embedding import (
+    SinusoidalPositionEmbedding,
+)
+from keras_attn.layers.token_embedding import TokenEmbedding
+from keras_attn.layers.transformer_decoder import TransformerDecoder
+from keras_attn.layers.transformer_encoder import TransformerEncoder
+
+__all__ = [
+    "CrossAttention",
+    "FeedForward",
+    "MultiHeadAttention",
+    "MultiHeadSelfAttention",
+    "PositionEmbedding",
+    "SinusoidalPositionEmbedding",
+    "TokenEmbedding",
+    "TransformerDecoder",
+    "TransformerEncoder",
+]

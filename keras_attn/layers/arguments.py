@@ -1,0 +1,47 @@
+"""Constructor arguments that several layers share: checking and copying them."""
+
+import keras
+
+__all__ = ["clone_initializer", "deserialize", "positive_int", "rate", "serialize"]
+
+
+def positive_int(name, value, optional=False):
+    """`value` as an int; a clear error where it is not a positive one."""
+    if value is None and optional:
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value <= 0:
+        raise ValueError(
+            f"`{name}` must be a positive int{' or None' if optional else ''}. "
+            f"Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def rate(name, value):
+    """`value` as a dropout rate; a clear error outside [0, 1)."""
+    if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+        raise ValueError(
+            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
+        )
+    return value
+
+
+def clone_initializer(initializer):
+    """A copy with a seed of its own, so that two weights never start equal."""
+    if isinstance(initializer, keras.initializers.Initializer):
+        return initializer.clone()
+    return initializer
+
+
+def serialize(value):
+    """A nested layer's config; a name or None stays as it is."""
+    if isinstance(value, keras.layers.Layer):
+        return keras.saving.serialize_keras_object(value)
+    return value
+
+
+def deserialize(value):
+    """A nested layer from what `serialize` gave; all else stays as it is."""
+    if isinstance(value, dict):
+        return keras.saving.deserialize_keras_object(value)
+    return value

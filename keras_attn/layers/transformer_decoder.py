@@ -1,0 +1,332 @@
+"""The decoder block: causal self-attention, cross-attention, feed-forward."""
+
+import keras
+
+from keras_attn._keras_internals import implicit_mask
+from keras_attn.layers import arguments
+from keras_attn.layers.cross_attention import CrossAttention
+from keras_attn.layers.residual import residual
+from keras_attn.layers.self_attention import MultiHeadSelfAttention
+from keras_attn.layers.transformer_block import TransformerBlock
+from keras_attn.ops import masks
+
+__all__ = ["TransformerDecoder"]
+
+
+@keras.saving.register_keras_serializable(package="keras_attn")
+class TransformerDecoder(TransformerBlock):
+    """One block of a Transformer decoder.
+
+    Called with one sequence it has no cross-attention, as in GPT-2; called with two,
+    it attends to the second, as in a translation model. Constructor and call take
+    what `keras_hub.layers.TransformerDecoder` takes, save for the cache arguments,
+    and the weights come in the same order. Decoding with a cache is
+    `keras_attn.decoding`'s work: nobody passes caches by hand.
+
+    Args:
+        intermediate_dim: int, width of the feed-forward network's middle.
+        num_heads: int, number of attention heads; must divide the width.
+        dropout: float in [0, 1), for attention weights and residual branches.
+        activation: name of or function for the feed-forward activation.
+        layer_norm_epsilon: float, epsilon of the normalization layers.
+        kernel_initializer, bias_initializer: initializers of all dense layers.
+        normalize_first: bool. False (default) normalizes after each residual sum, as
+            the paper does; True normalizes the branches' inputs, as GPT-2.
+        attention: a layer called as `MultiHeadSelfAttention` is, in place of the
+            usual one (`num_heads` and `dropout` are then its own).
+        feed_forward: a layer in place of the usual `FeedForward`.
+        cross_attention: a layer called as `CrossAttention` is, in place of the usual
+            one.
+        normalization: `"layer_norm"`, `"rms_norm"` or a layer to make copies of.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call arguments:
+        decoder_sequence: `(B, T, D)` floats.
+        encoder_sequence: `(B, S, D')` floats, or None in every call.
+        decoder_padding_mask: bool `(B, T)`, True = a real token; takes the place of
+            the implicit Keras mask of `decoder_sequence`.
+        decoder_attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend;
+            joined with the other masks.
+        encoder_padding_mask: bool `(B, S)`, likewise of `encoder_sequence`.
+        encoder_attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, likewise.
+        use_causal_mask: bool, whether token `i` sees tokens `j <= i` only.
+        training: bool, whether dropout is on.
+        return_attention_scores: bool, whether to return the weights as well.
+
+    Returns:
+        `(B, T, D)`, or a pair of it and a dict of attention weights:
+        `"self_attention"`, `(B, N, T, T)`, and with an encoder sequence
+        `"cross_attention"`, `(B, N, T, S)`.
+
+    Raises:
+        ValueError: for bad sizes or rates, a width that the heads do not divide,
+            masks of another rank or of floats, an encoder sequence in some calls and
+            not in others.
+
+    Example:
+        >>> target, source = keras.Input((None, 64)), keras.Input((None, 64))
+        >>> decoder = TransformerDecoder(intermediate_dim=256, num_heads=8)
+        >>> decoder(target, source).shape
+        (None, None, 64)
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.1
+        (https://arxiv.org/abs/1706.03762).
+    """
+
+    context_arguments = ("encoder_sequence",)
+    context_mask_argument = "encoder_padding_mask"
+
+    def __init__(
+        self,
+        intermediate_dim,
+        num_heads,
+        dropout=0,
+        activation="relu",
+        layer_norm_epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        normalize_first=False,
+        *,
+        attention=None,
+        feed_forward=None,
+        cross_attention=None,
+        normalization="layer_norm",
+        **kwargs,
+    ):
+        super().__init__(
+            intermediate_dim,
+            num_heads,
+            dropout,
+            activation,
+            layer_norm_epsilon,
+            kernel_initializer,
+            bias_initializer,
+            normalize_first,
+            attention=attention,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            **kwargs,
+        )
+        self.cross_attention = arguments.deserialize(cross_attention)
+
+    def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        shape = decoder_sequence_shape
+        self._self_attention_layer = self.attention or self._attention_part(
+            MultiHeadSelfAttention, "self_attention"
+        )
+        self._self_attention_layer.build(shape)
+        self._self_attention_layer_norm = self._normalization_part(
+            "self_attention_layer_norm", shape
+        )
+        self._self_attention_dropout = self._dropout_part("self_attention_dropout")
+        self._cross_attention_layer = None
+        if encoder_sequence_shape is not None:
+            self._cross_attention_layer = self.cross_attention or self._attention_part(
+                CrossAttention, "cross_attention"
+            )
+            self._cross_attention_layer.build(shape, encoder_sequence_shape)
+            self._cross_attention_layer_norm = self._normalization_part(
+                "cross_attention_layer_norm", shape
+            )
+            self._cross_attention_dropout = self._dropout_part(
+                "cross_attention_dropout"
+            )
+        self._feedforward = self.feed_forward or self._feed_forward_part()
+        self._feedforward.build(shape)
+        self._feedforward_layer_norm = self._normalization_part(
+            "feedforward_layer_norm", shape
+        )
+        self._feedforward_dropout = self._dropout_part("feedforward_dropout")
+
+    def call(
+        self,
+        decoder_sequence,
+        encoder_sequence=None,
+        decoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_padding_mask=None,
+        encoder_attention_mask=None,
+        use_causal_mask=True,
+        training=None,
+        return_attention_scores=False,
+    ):
+        self._check_context(encoder_sequence)
+        if decoder_padding_mask is None:
+            decoder_padding_mask = implicit_mask(decoder_sequence)
+        if encoder_padding_mask is None and encoder_sequence is not None:
+            encoder_padding_mask = implicit_mask(encoder_sequence)
+
+        def with_scores(attended):
+            return attended if return_attention_scores else (attended, None)
+
+        def attend_to_self(x):
+            return with_scores(
+                self._self_attention_layer(
+                    x,
+                    padding_mask=decoder_padding_mask,
+                    attention_mask=decoder_attention_mask,
+                    use_causal_mask=use_causal_mask,
+                    return_attention_scores=return_attention_scores,
+                    training=training,
+                )
+            )
+
+        def attend_to_encoder(x):
+            return with_scores(
+                self._cross_attention_layer(
+                    x,
+                    encoder_sequence,
+                    padding_mask=encoder_padding_mask,
+                    attention_mask=encoder_attention_mask,
+                    return_attention_scores=return_attention_scores,
+                    training=training,
+                )
+            )
+
+        output, self_scores, cross_scores = self._through(
+            decoder_sequence, attend_to_self, attend_to_encoder, training
+        )
+        if not return_attention_scores:
+            return output
+        scores = {"self_attention": self_scores}
+        if encoder_sequence is not None:
+            scores["cross_attention"] = cross_scores
+        return output, scores
+
+    def _through(self, x, attend_to_self, attend_to_encoder, training):
+        """The block around its two attentions: one path, cached or not.
+
+        Returns:
+            A triple of the output and what the two attentions told, see `residual`.
+        """
+
+        def transform(x):
+            return self._feedforward(x, training=training), None
+
+        x, self_told = residual(
+            x,
+            attend_to_self,
+            self._self_attention_layer_norm,
+            self._self_attention_dropout,
+            self.normalize_first,
+            training,
+        )
+        cross_told = None
+        if self._cross_attention_layer is not None:
+            x, cross_told = residual(
+                x,
+                attend_to_encoder,
+                self._cross_attention_layer_norm,
+                self._cross_attention_dropout,
+                self.normalize_first,
+                training,
+            )
+        x, _ = residual(
+            x,
+            transform,
+            self._feedforward_layer_norm,
+            self._feedforward_dropout,
+            self.normalize_first,
+            training,
+        )
+        return x, self_told, cross_told
+
+    def _check_context(self, encoder_sequence):
+        has, given = self._cross_attention_layer is not None, encoder_sequence
+        if has != (given is not None):
+            raise ValueError(
+                f"Layer '{self.name}' was built {'with' if has else 'without'} "
+                "cross-attention: give an encoder sequence in every call or in none. "
+                f"Received: encoder_sequence={'None' if has else 'a tensor'}"
+            )
+
+    def cache_spec(self, batch_size, max_length, has_context=False):
+        """See `MultiHeadAttention.cache_spec`: the self-attention's."""
+        return self._self_attention_layer.cache_spec(batch_size, max_length)
+
+    def project_context(self, encoder_sequence):
+        """Keys and values of the encoder's output, once for all decoding steps."""
+        return self._cross_attention_layer.project_context(encoder_sequence)
+
+    def cached_call(
+        self,
+        decoder_sequence,
+        decoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_padding_mask=None,
+        encoder_attention_mask=None,
+        use_causal_mask=True,
+        *,
+        cache,
+        index,
+        context=None,
+    ):
+        """One decoding step, see `MultiHeadAttention.cached_call`."""
+        self._check_context(context)
+        if decoder_padding_mask is None:
+            decoder_padding_mask = implicit_mask(decoder_sequence)
+
+        def attend_to_self(x):
+            return self._self_attention_layer.cached_call(
+                x,
+                padding_mask=decoder_padding_mask,
+                attention_mask=decoder_attention_mask,
+                use_causal_mask=use_causal_mask,
+                cache=cache,
+                index=index,
+            )
+
+        def attend_to_encoder(x):
+            return self._cross_attention_layer.cached_call(
+                x,
+                padding_mask=encoder_padding_mask,
+                attention_mask=encoder_attention_mask,
+                cache={},
+                index=index,
+                context=context,
+            )
+
+        output, cache, _ = self._through(
+            decoder_sequence, attend_to_self, attend_to_encoder, training=False
+        )
+        return output, cache
+
+    def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        return decoder_sequence_shape
+
+    def compute_output_spec(
+        self,
+        decoder_sequence,
+        encoder_sequence=None,
+        decoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_padding_mask=None,
+        encoder_attention_mask=None,
+        use_causal_mask=True,
+        training=None,
+        return_attention_scores=False,
+    ):
+        self._check_context(encoder_sequence)
+        masks.check(decoder_padding_mask, decoder_attention_mask)
+        masks.check(encoder_padding_mask, encoder_attention_mask)
+        output = keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        _, scores = self._self_attention_layer.compute_output_spec(
+            decoder_sequence, return_attention_scores=True
+        )
+        scores = {"self_attention": scores}
+        if encoder_sequence is not None:
+            _, scores["cross_attention"] = (
+                self._cross_attention_layer.compute_output_spec(
+                    decoder_sequence, encoder_sequence, return_attention_scores=True
+                )
+            )
+        return output, scores
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "cross_attention": arguments.serialize(self.cross_attention),
+        }

@@ -1,0 +1,164 @@
+"""Dot-product attention: the one entry, and the rule that picks a kernel."""
+
+import keras
+from keras import ops
+
+from keras_attn.ops.masks import Span
+
+__all__ = ["KERNELS", "dot_product_attention"]
+
+KERNELS = ("auto", "full", "fused")
+
+
+def dot_product_attention(
+    query,
+    key,
+    value,
+    mask=None,
+    bias=None,
+    scale=None,
+    dropout=0.0,
+    seed=None,
+    query_start=0,
+    kernel="auto",
+    return_weights=False,
+):
+    """`softmax(scale * query . key + bias) . value`, head by head.
+
+    All kernels give the same numbers. `"full"` builds the `(B, N, T, S)` weights from
+    plain operations. `"fused"` is the backend's own
+    (`keras.ops.dot_product_attention`). `"auto"` takes the fused one on the PyTorch
+    backend, which has fused kernels for the CPU and the GPU, and on JAX with an
+    accelerator; it takes the full one on TensorFlow, whose "fused" op is the same
+    plain operations, and wherever the weights are wanted or dropout falls on them.
+
+    A query with nothing to attend to gets zero weights, a zero output and finite
+    gradients. The softmax is computed in float32.
+
+    Args:
+        query: `(B, T, N, H)`.
+        key: `(B, S, N, H)`.
+        value: `(B, S, N, V)`.
+        mask: a `keras_attn.ops.masks.Mask`, or None.
+        bias: a float tensor that broadcasts to `(B, N, T, S)`, added to the scores
+            before the mask, or None.
+        scale: float; default `1 / sqrt(H)`.
+        dropout: rate in [0, 1) of the weights to drop; the rest are scaled up.
+        seed: a `keras.random.SeedGenerator` or int, needed with `dropout`.
+        query_start: position of the first query, where keys start at 0; an int or
+            an int32 scalar tensor.
+        kernel: `"auto"`, `"full"` or `"fused"`.
+        return_weights: whether to return the weights too.
+
+    Returns:
+        The output, `(B, T, N, V)` in the dtype of `value`; with `return_weights` a
+        pair of it and the weights `(B, N, T, S)`, before dropout.
+
+    Raises:
+        ValueError: for an unknown kernel, or the fused one where it cannot serve.
+
+    Example:
+        >>> x = keras.random.normal((2, 7, 4, 16))
+        >>> dot_product_attention(x, x, x, mask=masks.causal()).shape
+        (2, 7, 4, 16)
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1
+        (https://arxiv.org/abs/1706.03762).
+    """
+    if scale is None:
+        scale = query.shape[-1] ** -0.5
+    allowed = row_has_key = None
+    if mask is not None:
+        length, total = _length(query), _length(key)
+        allowed = mask.evaluate(Span(query_start, length), Span(0, total))
+        if mask.can_exclude_every_key:
+            row_has_key = ops.any(allowed, axis=-1, keepdims=True)
+
+    if _choose(kernel, dropout, return_weights) == "fused":
+        if row_has_key is not None:
+            # A fused softmax over no keys is not a number. Such a row sees every key
+            # here and is set to zero below.
+            allowed = ops.logical_or(allowed, ops.logical_not(row_has_key))
+        output = _fused(query, key, value, allowed, bias, scale)
+        return _zero_rows(output, row_has_key)
+
+    weights = _weights(query, key, allowed, bias, scale)
+    dropped = weights
+    if dropout > 0.0:
+        dropped = keras.random.dropout(weights, dropout, seed=seed)
+    output = ops.matmul(dropped, ops.transpose(value, (0, 2, 1, 3)))
+    output = _zero_rows(ops.transpose(output, (0, 2, 1, 3)), row_has_key)
+    if return_weights:
+        if row_has_key is not None:
+            weights = ops.where(row_has_key, weights, ops.zeros_like(weights))
+        return output, weights
+    return output
+
+
+def _choose(kernel, dropout, return_weights):
+    if kernel not in KERNELS:
+        raise ValueError(f"`kernel` must be one of {KERNELS}. Received: {kernel=}")
+    needs_weights = return_weights or dropout > 0.0
+    if kernel == "fused" and needs_weights:
+        raise ValueError(
+            "The fused kernel has no weights to return or to drop: use "
+            "kernel='auto' or kernel='full'. Received: "
+            f"kernel='fused', {dropout=}, {return_weights=}"
+        )
+    if kernel != "auto":
+        return kernel
+    return "full" if needs_weights or not _backend_has_fused() else "fused"
+
+
+def _backend_has_fused():
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
+    return backend == "torch"
+
+
+def _length(tensor):
+    """Length of axis 1: an int where known, else a scalar tensor."""
+    return ops.shape(tensor)[1]
+
+
+def _weights(query, key, allowed, bias, scale):
+    """Attention weights `(B, N, T, S)`, uniform in rows with nothing allowed."""
+    # Scaling the query touches T x H numbers instead of T x S. Transposes and matmul
+    # rather than einsum: on TensorFlow its gradient is a quarter slower.
+    query = ops.transpose(ops.multiply(query, scale), (0, 2, 1, 3))
+    scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))
+    scores = ops.cast(scores, "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, "float32")
+    if allowed is not None:
+        scores = ops.where(allowed, scores, -1e30)
+    if scores.shape[-1] == 1:  # Keras warns of such a softmax, rightly elsewhere.
+        weights = ops.ones_like(scores)
+    else:
+        weights = ops.softmax(scores, axis=-1)
+    return ops.cast(weights, key.dtype)
+
+
+def _fused(query, key, value, allowed, bias, scale):
+    if bias is not None:
+        bias = ops.cast(bias, query.dtype)
+    if allowed is not None:
+        # Backends differ in which axes of a mask they broadcast.
+        shape = ops.shape(query)
+        full = (shape[0], shape[2], shape[1], ops.shape(key)[1])
+        allowed = ops.broadcast_to(allowed, full)
+    return ops.dot_product_attention(
+        query, key, value, bias=bias, mask=allowed, scale=scale
+    )
+
+
+def _zero_rows(output, row_has_key):
+    """Zero where a query had nothing to attend to; `(B, 1|N, 1|T, 1)` to BTN1."""
+    if row_has_key is None:
+        return output
+    keep = ops.transpose(row_has_key, (0, 2, 1, 3))
+    return ops.where(keep, output, ops.zeros_like(output))

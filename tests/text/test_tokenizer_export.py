@@ -1,0 +1,72 @@
+"""Tokenizers inside a SavedModel, asked by a process that has only TensorFlow."""
+
+import json
+import subprocess
+import sys
+
+import tensorflow as tf
+
+from keras_attn.text import SentencePieceTokenizer
+
+TEXTS = ["Walking dogs", "나는 학교에서", "", "   ", "😀▁x", "y" * 10_000, "The cat."]
+READER = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+loaded = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.argv[2])
+answers = {}
+for when in ("fresh", "seeded"):
+    answers[when] = {}
+    for name, value in loaded.serve(tf.constant(texts)).items():
+        answers[when][name] = (
+            [t.decode() for t in value.numpy()]
+            if value.dtype == tf.string
+            else value.numpy().tolist()
+        )
+    tf.random.set_seed(5)
+answers["imported"] = [m for m in sys.modules if m.split(".")[0] == "keras_attn"]
+print(json.dumps(answers))
+"""
+
+
+def test_saved_model_in_a_fresh_process(trained, tmp_path):
+    # Two of the kind that tensorflow_text mixes up, and one of each other kind.
+    tokenizers = dict(trained)
+    tokenizers["second"] = SentencePieceTokenizer.train(
+        ["나는 학교에서 한국어를 배운다"] * 5, 290
+    )
+    module = tf.Module()
+    for name, tokenizer in tokenizers.items():
+        setattr(module, name, tokenizer)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def serve(texts):
+        answers = {}
+        for name, tokenizer in tokenizers.items():
+            ids = tokenizer.tokenize(texts, add_end=True).to_tensor()
+            answers[name + "_ids"] = ids
+            answers[name + "_text"] = tokenizer.detokenize(ids)
+        return answers
+
+    module.serve = serve
+    tf.saved_model.save(module, tmp_path / "saved")
+    expected = {}
+    for name, tokenizer in tokenizers.items():
+        ids = tokenizer.tokenize(TEXTS, add_end=True).to_tensor()
+        expected[name + "_ids"] = ids.numpy().tolist()
+        back = tokenizer.detokenize(ids).numpy()
+        expected[name + "_text"] = [text.decode() for text in back]
+    assert expected["second_ids"] != expected["SentencePieceTokenizer_ids"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(tmp_path / "saved"), json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert answers["fresh"] == expected
+    assert answers["seeded"] == expected
+    assert answers["imported"] == []

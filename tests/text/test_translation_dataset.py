@@ -1,0 +1,223 @@
+import gzip
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_attn.text import CharacterTokenizer, translation_dataset
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+SOURCE = CharacterTokenizer.train([LETTERS])
+TARGET = CharacterTokenizer.train([LETTERS[::-1] * 2 + "zyx."])
+RANDOM = np.random.default_rng(3)
+
+
+def word(length):
+    return "".join(RANDOM.choice(list("abcdexyz"), length))
+
+
+PAIRS = [
+    (word(RANDOM.integers(1, 40)), word(RANDOM.integers(1, 40))) for _ in range(97)
+]
+
+
+def rows(dataset):
+    """All rows without padding: (source, target, labels), in order."""
+    return [
+        tuple(row[row != 0].tolist() for row in (source, target, labels))
+        for inputs, batch_labels in dataset.as_numpy_iterator()
+        for source, target, labels in zip(
+            inputs["source"], inputs["target"], batch_labels, strict=True
+        )
+    ]
+
+
+def expected_rows(pairs, target_tokenizer=TARGET):
+    source_ids = {token: i for i, token in enumerate(SOURCE.tokens())}
+    target_ids = {token: i for i, token in enumerate(target_tokenizer.tokens())}
+    return [
+        (
+            [source_ids[c] for c in source] + [3],
+            [2] + [target_ids[c] for c in target],
+            [target_ids[c] for c in target] + [3],
+        )
+        for source, target in pairs
+    ]
+
+
+def test_ids_and_types():
+    pairs = [("ab", "xyz"), ("c", "y")]
+    dataset = translation_dataset(pairs, SOURCE, TARGET, batch_size=2, shuffle=False)
+    inputs, labels = next(iter(dataset))
+    assert sorted(inputs) == ["source", "target"]
+    for ids in (*inputs.values(), labels):
+        assert ids.dtype == tf.int32
+        assert ids.shape == (2, 8)
+    assert rows(dataset) == expected_rows(pairs)
+    one = translation_dataset(pairs, SOURCE, batch_size=2, shuffle=False)
+    assert rows(one) == expected_rows(pairs, SOURCE)
+    spec = dataset.element_spec
+    assert spec[0]["source"].shape.as_list() == [None, None]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("pad_to_bucket_boundary", [True, False])
+def test_every_pair_once_an_epoch(shuffle, pad_to_bucket_boundary):
+    dataset = translation_dataset(
+        PAIRS,
+        SOURCE,
+        TARGET,
+        batch_tokens=100,
+        shuffle=shuffle,
+        pad_to_bucket_boundary=pad_to_bucket_boundary,
+    )
+    assert dataset.cardinality() == dataset.report.num_batches
+    for _ in range(2):
+        batches = list(dataset)
+        assert len(batches) == dataset.report.num_batches
+        shapes = set()
+        for inputs, labels in batches:
+            assert tf.size(labels) <= 100 and tf.size(inputs["source"]) <= 100
+            assert inputs["target"].shape == labels.shape
+            shapes.add((len(labels), inputs["source"].shape[1], labels.shape[1]))
+        if pad_to_bucket_boundary:
+            assert shapes == set(dataset.report.batch_shapes)
+            # Five boundaries up to 40, 128; and one batch that is not full.
+            assert len(shapes) <= 6
+        else:
+            assert dataset.report.batch_shapes == ()
+        assert sorted(rows(dataset)) == sorted(expected_rows(PAIRS))
+    assert dataset.report.num_pairs == 97
+
+
+def test_without_shuffling_the_order_is_that_of_the_pairs():
+    dataset = translation_dataset(
+        PAIRS, SOURCE, TARGET, batch_size=4, bucket_boundaries=[128], shuffle=False
+    )
+    assert rows(dataset) == expected_rows(PAIRS)
+    assert rows(dataset) == expected_rows(PAIRS)
+
+
+def test_seed_decides_the_order():
+    def epochs(seed, count=3):
+        dataset = translation_dataset(PAIRS, SOURCE, batch_tokens=200, seed=seed)
+        result = []
+        for number in range(count):
+            # The global seeds, set or not, play no part.
+            if seed and number == 1:
+                keras.utils.set_random_seed(number)
+            result.append(rows(dataset))
+        return result
+
+    first, again, other = epochs(1), epochs(1), epochs(0)
+    assert first == again
+    assert first[0] != first[1] != first[2]
+    assert first[0] != other[0]
+    assert first[0] != expected_rows(PAIRS, SOURCE)
+
+
+@pytest.mark.parametrize("on_long", ["truncate", "drop"])
+def test_long_pairs_are_counted(on_long, caplog):
+    pairs = [("a" * 7, "b"), ("a" * 8, "b"), ("a", "b" * 5), ("a", "b" * 6)]
+    with caplog.at_level(logging.WARNING, "keras_attn"):
+        dataset = translation_dataset(
+            pairs,
+            SOURCE,
+            max_source_length=8,
+            max_target_length=6,
+            batch_size=9,
+            shuffle=False,
+            on_long=on_long,
+        )
+    assert len(caplog.records) == 1
+    assert caplog.messages[0].startswith("2 of 4 pairs ")
+    assert caplog.messages[0].endswith("max_source_length=8, max_target_length=6")
+    if on_long == "truncate":
+        assert "truncated" in caplog.text
+        kept = [("a" * 7, "b"), ("a" * 7, "b"), ("a", "b" * 5), ("a", "b" * 5)]
+    else:
+        assert "dropped" in caplog.text
+        kept = [pairs[0], pairs[2]]
+    assert rows(dataset) == expected_rows(kept, SOURCE)
+    report = dataset.report
+    assert report.num_pairs == len(kept)
+    assert report.num_truncated == (2 if on_long == "truncate" else 0)
+    assert report.num_dropped == (2 if on_long == "drop" else 0)
+    assert report.batch_shapes == ((len(kept), 8, 6),)
+
+
+def test_nothing_is_logged_when_all_fits(caplog):
+    translation_dataset(PAIRS, SOURCE)
+    assert caplog.records == []
+
+
+def test_from_a_file(tmp_path, caplog):
+    path = tmp_path / "pairs.tsv.gz"
+    lines = "".join(f"{number}\t{t}\t{s}\n" for number, (s, t) in enumerate(PAIRS))
+    path.write_bytes(gzip.compress((lines + "bad\n").encode()))
+    options = {"shuffle": False, "source_column": 2, "target_column": 1}
+    with pytest.raises(ValueError, match="line 98 has only 1 column"):
+        translation_dataset(path, SOURCE, TARGET, **options)
+    dataset = translation_dataset(
+        str(path), SOURCE, TARGET, bucket_boundaries=[128], on_bad="skip", **options
+    )
+    assert rows(dataset) == expected_rows(PAIRS)
+    assert "Skipped 1 of 98: line 98" in caplog.text
+    with pytest.raises(FileNotFoundError, match="Received: path="):
+        translation_dataset(tmp_path / "none", SOURCE)
+
+
+def test_works_with_fit_and_shows_its_length():
+    size = SOURCE.vocabulary_size
+    source, target = (
+        keras.Input([None], name=n, dtype="int32") for n in ("source", "target")
+    )
+    embedded = keras.layers.Embedding(size, 3)
+    pooled = keras.layers.GlobalAveragePooling1D(keepdims=True)(embedded(source))
+    logits = keras.layers.Dense(size)(embedded(target) + pooled)
+    model = keras.Model({"source": source, "target": target}, logits)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=0
+        )
+    )
+    dataset = translation_dataset(PAIRS, SOURCE, batch_tokens=400)
+    history = model.fit(dataset, epochs=2, verbose=0, shuffle=False)
+    assert history.params["steps"] == dataset.report.num_batches
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_source_length": 1}, "max_source_length=1"),
+        ({"max_target_length": 2.5}, "max_target_length=2.5"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"seed": None}, "seed=None"),
+        ({"on_long": "cut"}, "on_long='cut'"),
+        ({"on_bad": "cut"}, "on_bad='cut'"),
+        ({"bucket_boundaries": [5, 3]}, "bucket_boundaries=.5, 3"),
+        ({"bucket_boundaries": []}, "bucket_boundaries="),
+        ({"max_source_length": 2, "on_long": "drop"}, "max_source_length=2"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match="Expected .* Received: .*" + message):
+        translation_dataset([("abc", "abc")], SOURCE, **options)
+
+
+@pytest.mark.parametrize(
+    "pairs, message",
+    [
+        ([], "at least one sentence pair"),
+        ([("a", "b"), ("a", "")], "pair 1 has an empty target side"),
+        ([("a", "b"), "ab"], "pair 1 is not two str but 'ab'"),
+        ([("a", 3)], "pair 0 is not two str"),
+        (3, "Received: pairs=3"),
+    ],
+)
+def test_bad_pairs(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        translation_dataset(pairs, SOURCE)
