@@ -11,7 +11,15 @@ import keras
 
 from keras_attn._keras_internals import recorded_calls
 
-__all__ = ["Call", "calls", "dependents", "is_functional", "map_tensors", "tensors_in"]
+__all__ = [
+    "Call",
+    "calls",
+    "dependents",
+    "frontier",
+    "is_functional",
+    "map_tensors",
+    "tensors_in",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,3 +99,23 @@ def map_tensors(function, structure):
         lambda leaf: function(leaf) if isinstance(leaf, keras.KerasTensor) else leaf,
         structure,
     )
+
+
+def frontier(calls, moving):
+    """The tensors on which moving calls stand: they do not move themselves.
+
+    Args:
+        calls: what `calls` gave.
+        moving: ids of the moving tensors, what `dependents` gave.
+
+    Returns:
+        A list of `keras.KerasTensor`s, each once.
+    """
+    found = {
+        id(tensor): tensor
+        for call in calls
+        if any(id(output) in moving for output in call.outputs)
+        for tensor in call.inputs
+        if id(tensor) not in moving
+    }
+    return list(found.values())

@@ -1,0 +1,148 @@
+"""A translation model with its tokenizers: text in, text out, in one graph."""
+
+import keras
+import tensorflow as tf
+
+from keras_attn import graph
+from keras_attn.decoding import GreedySearch, step_model
+from keras_attn.decoding.generate import decoding_loop
+from keras_attn.decoding.validation import vocabulary_sizes
+
+__all__ = ["Translator"]
+
+
+class Translator(tf.Module):
+    """Translates texts with a trained model, and is what `export_translator` saves.
+
+    The weights are the model's own: a translator made before or during training
+    always uses the current ones.
+
+    Args:
+        model: a translation model, from `{"source", "target"}` ids to logits.
+        source_tokenizer: one of `keras_attn.text`'s tokenizers.
+        target_tokenizer: likewise. Default: the source's.
+        strategy: how tokens are chosen. Default: `keras_attn.decoding.GreedySearch()`.
+        max_length: int, how many tokens are generated at most for a text.
+        max_source_length: int, how many tokens of a text are read at most, its end
+            token included; a longer text is cut.
+
+    Raises:
+        RuntimeError: where Keras does not run on TensorFlow.
+        ValueError: for a tokenizer whose vocabulary does not fit the model, or a
+            model that cannot be decoded step by step.
+
+    Example:
+        >>> translate = Translator(model, source_tokenizer, target_tokenizer)
+        >>> translate(["나는 학교에 간다."])
+        ['I go to school.']
+    """
+
+    def __init__(
+        self,
+        model,
+        source_tokenizer,
+        target_tokenizer=None,
+        strategy=None,
+        max_length=128,
+        max_source_length=256,
+    ):
+        super().__init__()
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "A translator is a TensorFlow graph: set KERAS_BACKEND=tensorflow (a "
+                "model saved under another backend loads there). Received: "
+                f"backend={keras.backend.backend()}"
+            )
+        target_tokenizer = target_tokenizer or source_tokenizer
+        _check_vocabularies(model, source_tokenizer, target_tokenizer)
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        # The variables themselves: what a SavedModel holds of the Keras model.
+        self.model_variables = [variable.value for variable in model.variables]
+        # A function's closure keeps the Keras models out of the SavedModel.
+        step = step_model(model, max_length)
+        loop = decoding_loop(
+            step,
+            target_tokenizer.start_token_id,
+            target_tokenizer.end_token_id,
+            max_length,
+            strategy or GreedySearch(),
+        )
+        hidden_states = _hidden_states(model, step.target)
+        max_source_length = min(max_source_length, _longest_source(model, step.target))
+
+        def read(text):
+            ids = source_tokenizer.tokenize(text)[:, : max_source_length - 1]
+            end = tf.fill([ids.nrows(), 1], source_tokenizer.end_token_id)
+            return tf.concat([ids, end], axis=1).to_tensor()
+
+        def translate(text):
+            found = loop({"source": read(text)})
+            best = target_tokenizer.detokenize(found["token_ids"][:, 0])
+            score = found["scores"][:, 0]
+            # There is nothing to translate in a blank text.
+            blank = tf.equal(tf.strings.length(tf.strings.strip(text)), 0)
+            return {
+                "text": tf.where(blank, "", best),
+                "score": tf.where(blank, 0.0, score),
+            }
+
+        def translate_ids(source):
+            return loop({"source": source})
+
+        def encode(source):
+            return {
+                "hidden_states": hidden_states({"source": source}, training=False),
+                "padding_mask": tf.not_equal(source, 0),
+            }
+
+        text = tf.TensorSpec([None], tf.string, name="text")
+        source = tf.TensorSpec([None, None], tf.int32, name="source")
+        self.translate = tf.function(translate, input_signature=[text])
+        self.translate_ids = tf.function(translate_ids, input_signature=[source])
+        self.encode = tf.function(encode, input_signature=[source])
+
+    def __call__(self, texts):
+        """Translations of a list of `str`, as a list of `str`."""
+        if isinstance(texts, str):
+            raise ValueError(f"`texts` must be a list of str. Received: {texts=}")
+        texts = tf.constant(list(texts), dtype=tf.string, shape=[len(texts)])
+        return [text.decode() for text in self.translate(texts)["text"].numpy()]
+
+
+def _check_vocabularies(model, source_tokenizer, target_tokenizer):
+    sizes = vocabulary_sizes(model)
+    for name, tokenizer, size in (
+        ("source", source_tokenizer, sizes.get("source")),
+        ("target", target_tokenizer, sizes.get("target")),
+        ("target", target_tokenizer, model.outputs[0].shape[-1]),
+    ):
+        if size is not None and tokenizer.vocabulary_size > size:
+            raise ValueError(
+                f"The {name} tokenizer's vocabulary must fit the model's, of {size} "
+                f"ids. Received: vocabulary_size={tokenizer.vocabulary_size}"
+            )
+
+
+def _fixed_part(model, target):
+    """The calls that do not depend on the target, and what they hand over."""
+    calls = graph.calls(model)
+    tensors = [tensor for tensor in model.inputs if tensor.name == target]
+    moving = graph.dependents(calls, tensors)
+    fixed = [c for c in calls if not any(id(t) in moving for t in c.outputs)]
+    return fixed, graph.frontier(calls, moving)
+
+
+def _hidden_states(model, target):
+    """The encoder: from the source ids to the states the decoder attends to."""
+    _, frontier = _fixed_part(model, target)
+    states = [t for t in frontier if keras.backend.is_float_dtype(t.dtype)]
+    inputs = {tensor.name: tensor for tensor in model.inputs if tensor.name != target}
+    return keras.Model(inputs, states[0])
+
+
+def _longest_source(model, target):
+    """As many positions as the source side has learned, if it learns them."""
+    calls, _ = _fixed_part(model, target)
+    lengths = [getattr(call.operation, "sequence_length", None) for call in calls]
+    return min((n for n in lengths if isinstance(n, int)), default=2**31 - 1)

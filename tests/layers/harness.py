@@ -1,0 +1,252 @@
+"""The layers under test: how each is made, and what goes in."""
+
+import dataclasses
+import typing
+
+import keras
+import numpy as np
+
+from keras_attn import layers
+
+# Distinct primes as far as the heads allow, so that a swapped axis cannot fit.
+SIZES = {"B": 2, "T": 7, "S": 11, "D": 15, "E": 13, "F": 17}
+VOCABULARY = 19
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One layer with one choice of arguments.
+
+    Attributes:
+        make: from `dtype` and `name` to a new layer.
+        inputs: for each call argument its axes, letters of `SIZES`.
+        call: from the layer and its inputs to the output.
+        scores: whether the call can return attention scores.
+    """
+
+    make: typing.Callable
+    inputs: dict
+    call: typing.Callable = lambda layer, inputs: layer(**inputs)
+    scores: bool = False
+
+    @property
+    def has_ids(self):
+        return "D" not in "".join(self.inputs.values())
+
+    def arrays(self, seed=0, **sizes):
+        """NumPy inputs; `sizes` in place of some of `SIZES`."""
+        rng = np.random.default_rng(seed)
+        sizes = {**SIZES, **sizes}
+        shapes = {
+            name: [sizes[axis] for axis in axes] for name, axes in self.inputs.items()
+        }
+        if self.has_ids:
+            return {
+                name: rng.integers(0, VOCABULARY, shape).astype("int32")
+                for name, shape in shapes.items()
+            }
+        return {
+            name: rng.normal(size=shape).astype("float32")
+            for name, shape in shapes.items()
+        }
+
+    def symbols(self):
+        """Symbolic inputs, batch and lengths unknown."""
+        unknown = dict.fromkeys("BTS")
+        return {
+            name: keras.Input(
+                batch_shape=[unknown.get(axis, SIZES[axis]) for axis in axes],
+                dtype="int32" if self.has_ids else "float32",
+                name=name,
+            )
+            for name, axes in self.inputs.items()
+        }
+
+    def shapes(self):
+        """What `build` takes."""
+        shapes = [tuple(SIZES[axis] for axis in axes) for axes in self.inputs.values()]
+        return shapes
+
+    def model(self, layer):
+        symbols = self.symbols()
+        return keras.Model(symbols, self.call(layer, symbols))
+
+
+EVERY_ATTENTION_ARGUMENT = dict(
+    num_heads=2,
+    key_dim=5,
+    value_dim=3,
+    dropout=0.1,
+    use_bias=False,
+    output_dim=23,
+    attention_kernel="full",
+    kernel_initializer="he_normal",
+    bias_initializer="ones",
+    kernel_regularizer="l2",
+    bias_regularizer="l1",
+    kernel_constraint="max_norm",
+    bias_constraint="unit_norm",
+    seed=7,
+)
+EVERY_BLOCK_ARGUMENT = dict(
+    intermediate_dim=29,
+    num_heads=5,
+    dropout=0.1,
+    activation="gelu",
+    layer_norm_epsilon=1e-4,
+    kernel_initializer="he_normal",
+    bias_initializer="ones",
+    normalize_first=True,
+)
+BLOCK = dict(intermediate_dim=29, num_heads=3)
+ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
+DECODER = {"decoder_sequence": "BTD"}
+BOTH = {"decoder_sequence": "BTD", "encoder_sequence": "BSE"}
+
+
+def _case(layer_class, inputs, arguments, **kwargs):
+    def make(dtype=None, name=None):
+        parts = {
+            key: value(dtype) if callable(value) else value
+            for key, value in arguments.items()
+        }
+        return layer_class(**parts, dtype=dtype, name=name)
+
+    return Case(make, inputs, **kwargs)
+
+
+def _there_and_back(layer, inputs):
+    return layer(layer(**inputs), reverse=True)
+
+
+def _attention(dtype):
+    return layers.MultiHeadSelfAttention(
+        num_heads=2, key_dim=3, dtype=dtype, name="own_attention"
+    )
+
+
+def _cross_attention(dtype):
+    return layers.CrossAttention(
+        num_heads=2, key_dim=3, dtype=dtype, name="own_cross_attention"
+    )
+
+
+def _feed_forward(dtype):
+    return layers.FeedForward(
+        23, activation="silu", use_bias=False, dtype=dtype, name="own_feed_forward"
+    )
+
+
+def _normalization(dtype):
+    return keras.layers.LayerNormalization(epsilon=1e-3, center=False, dtype=dtype)
+
+
+PARTS = dict(
+    attention=_attention, feed_forward=_feed_forward, normalization=_normalization
+)
+
+CASES = {
+    "attention": _case(
+        layers.MultiHeadAttention,
+        {"query": "BTD", "value": "BSE", "key": "BSF"},
+        dict(num_heads=3),
+        scores=True,
+    ),
+    "attention_every_argument": _case(
+        layers.MultiHeadAttention,
+        {"query": "BTD", "value": "BSE"},
+        EVERY_ATTENTION_ARGUMENT,
+        scores=True,
+    ),
+    "self_attention": _case(
+        layers.MultiHeadSelfAttention, ONE, dict(num_heads=3, dropout=0.1), scores=True
+    ),
+    "self_attention_every_argument": _case(
+        layers.MultiHeadSelfAttention, ONE, EVERY_ATTENTION_ARGUMENT, scores=True
+    ),
+    "cross_attention": _case(
+        layers.CrossAttention,
+        TWO,
+        dict(num_heads=3, attention_kernel="fused"),
+        scores=True,
+    ),
+    "cross_attention_every_argument": _case(
+        layers.CrossAttention, TWO, EVERY_ATTENTION_ARGUMENT, scores=True
+    ),
+    "sinusoids": _case(layers.SinusoidalPositionEmbedding, ONE, {}),
+    "sinusoids_every_argument": _case(
+        layers.SinusoidalPositionEmbedding,
+        ONE,
+        dict(max_wavelength=500, interleaved=False),
+    ),
+    "positions": _case(
+        layers.PositionEmbedding,
+        ONE,
+        dict(sequence_length=31, initializer="random_normal"),
+    ),
+    "tokens": _case(
+        layers.TokenEmbedding,
+        {"inputs": "BT"},
+        dict(vocabulary_size=VOCABULARY, hidden_dim=5),
+        call=_there_and_back,
+    ),
+    "tokens_every_argument": _case(
+        layers.TokenEmbedding,
+        {"inputs": "BT"},
+        dict(
+            vocabulary_size=VOCABULARY,
+            hidden_dim=5,
+            scale=True,
+            padding_id=None,
+            tie_weights=False,
+            embeddings_initializer="he_normal",
+        ),
+        call=_there_and_back,
+    ),
+    "feed_forward": _case(
+        layers.FeedForward, ONE, dict(intermediate_dim=29, dropout=0.1)
+    ),
+    "feed_forward_every_argument": _case(
+        layers.FeedForward,
+        ONE,
+        dict(
+            intermediate_dim=29,
+            output_dim=23,
+            activation="gelu",
+            dropout=0.1,
+            use_bias=False,
+            kernel_initializer="he_normal",
+            bias_initializer="ones",
+        ),
+    ),
+    "encoder": _case(layers.TransformerEncoder, ONE, BLOCK, scores=True),
+    "encoder_every_argument": _case(
+        layers.TransformerEncoder, ONE, EVERY_BLOCK_ARGUMENT, scores=True
+    ),
+    "encoder_of_parts": _case(
+        layers.TransformerEncoder, ONE, {**BLOCK, **PARTS}, scores=True
+    ),
+    "encoder_of_parts_first": _case(
+        layers.TransformerEncoder,
+        ONE,
+        {**BLOCK, **PARTS, "normalization": "rms_norm", "normalize_first": True},
+        scores=True,
+    ),
+    "decoder": _case(layers.TransformerDecoder, DECODER, BLOCK, scores=True),
+    "decoder_every_argument": _case(
+        layers.TransformerDecoder, DECODER, EVERY_BLOCK_ARGUMENT, scores=True
+    ),
+    "decoder_of_two": _case(layers.TransformerDecoder, BOTH, BLOCK, scores=True),
+    "decoder_of_two_every_argument": _case(
+        layers.TransformerDecoder, BOTH, EVERY_BLOCK_ARGUMENT, scores=True
+    ),
+    "decoder_of_parts": _case(
+        layers.TransformerDecoder,
+        BOTH,
+        {**BLOCK, **PARTS, "cross_attention": _cross_attention},
+        scores=True,
+    ),
+}
+
+# What a layer takes from `keras.layers.Layer`, apart from its own arguments.
+LAYER_ARGUMENTS = {"name", "dtype", "trainable"}
