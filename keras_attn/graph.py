@@ -14,9 +14,10 @@ from keras_attn._keras_internals import recorded_calls
 __all__ = [
     "Call",
     "calls",
+    "check_functional",
     "dependents",
     "frontier",
-    "is_functional",
+    "input_structure",
     "map_tensors",
     "tensors_in",
 ]
@@ -54,12 +55,24 @@ class Call:
         return argument in inspect.signature(self.operation.call).parameters
 
 
-def is_functional(model):
-    """Whether `model` has a graph that can be walked."""
+def check_functional(model):
+    """Raise a ValueError where `model` has no graph that can be walked."""
     try:
-        return bool(calls(model))
+        if isinstance(model, keras.Model) and calls(model):
+            return
     except AttributeError:
-        return False
+        pass
+    raise ValueError(
+        "`model` must be a built Functional keras.Model, whose graph can be "
+        f"walked. Received: model={model}"
+    )
+
+
+def input_structure(model):
+    """The model's input tensors, nested as the model takes them without a warning."""
+    if isinstance(model, keras.Sequential):
+        return model.inputs[0]
+    return model.input
 
 
 def calls(model):

@@ -5,10 +5,12 @@ import weakref
 import numpy as np
 from keras import ops
 
+from keras_attn import graph
 from keras_attn.decoding.compiled import compiled
 from keras_attn.decoding.greedy_search import GreedySearch
-from keras_attn.decoding.step_model import step_model
+from keras_attn.decoding.step_model import find_target, step_model
 from keras_attn.decoding.validation import vocabulary_sizes
+from keras_attn.layers.arguments import positive_int
 
 __all__ = ["decoding_loop", "generate"]
 
@@ -59,14 +61,13 @@ def generate(
         >>> found["token_ids"].shape
         (4, 1, 128)
     """
+    graph.check_functional(model)
     strategy = GreedySearch() if strategy is None else strategy
     if end_token_id is None:
         raise ValueError("`end_token_id` must be an int. Received: end_token_id=None")
-    if max_length < 1:
-        raise ValueError(f"`max_length` must be positive. Received: {max_length=}")
-    inputs = _tensors(model, inputs)
-    names = {tensor.name for tensor in model.inputs}
-    prompt_name = target or (next(iter(names)) if len(names) == 1 else "target")
+    max_length = positive_int("max_length", max_length)
+    prompt_name = find_target(model, target).name
+    inputs = _tensors(model, inputs, prompt_name)
     prompt = inputs.get(prompt_name)
     prompt_length = 1 if prompt is None else int(prompt.shape[1])
     if prompt is None and start_token_id is None:
@@ -74,6 +75,10 @@ def generate(
             "Give `start_token_id`, or a prompt as the input "
             f"'{prompt_name}'. Received: start_token_id=None"
         )
+    bound = vocabulary_sizes(model).get(prompt_name)
+    if prompt is None:
+        _check_token("start_token_id", start_token_id, bound)
+    _check_token("end_token_id", end_token_id, model.outputs[0].shape[-1])
     key = (start_token_id, end_token_id, max_length, strategy, target, jit_compile)
     key = (*key, prompt_length, frozenset(inputs))
     loops = _LOOPS.setdefault(model, {})
@@ -121,7 +126,15 @@ def decoding_loop(step, start_token_id, end_token_id, max_length, strategy):
     return loop
 
 
-def _tensors(model, inputs):
+def _check_token(name, token_id, bound):
+    if token_id < 0 or (bound is not None and token_id >= bound):
+        raise ValueError(
+            f"`{name}` must be an id of the model's vocabulary, in [0, {bound}). "
+            f"Received: {name}={token_id}"
+        )
+
+
+def _tensors(model, inputs, target):
     """`inputs` as a dict of tensors, after a look at names and ids."""
     names = [tensor.name for tensor in model.inputs]
     if not isinstance(inputs, dict):
@@ -130,6 +143,12 @@ def _tensors(model, inputs):
     if unknown or not inputs:
         raise ValueError(
             f"`inputs` must be a dict with some of the keys {sorted(names)}. "
+            f"Received: inputs with keys {sorted(inputs)}"
+        )
+    missing = sorted(set(names) - {target} - set(inputs))
+    if missing:
+        raise ValueError(
+            f"`inputs` must hold the model's inputs {missing} as well. "
             f"Received: inputs with keys {sorted(inputs)}"
         )
     sizes = vocabulary_sizes(model)

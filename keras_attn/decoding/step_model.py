@@ -6,8 +6,9 @@ from keras import ops
 from keras_attn import graph
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.decoding.wrappers import CachedCall, ProjectContext, WithMask
+from keras_attn.layers.arguments import positive_int
 
-__all__ = ["StepModel", "step_model"]
+__all__ = ["StepModel", "find_target", "step_model"]
 
 
 class StepModel(keras.Model):
@@ -111,17 +112,14 @@ def step_model(model, max_length, target=None, validate=True):
         >>> logits, cache = step.step(
         ...     np.ones((1, 1), "int32"), np.int32(0), frontier, step.empty_cache(1))
     """
-    if not isinstance(model, keras.Model) or not graph.is_functional(model):
-        raise ValueError(
-            "`model` must be a built Functional keras.Model, whose graph can be "
-            f"walked. Received: model={model}"
-        )
+    graph.check_functional(model)
+    max_length = positive_int("max_length", max_length)
     if len(model.outputs) != 1:
         raise ValueError(
             "`model` must have one output, the logits. Received: outputs="
             f"{[tensor.name for tensor in model.outputs]}"
         )
-    step = _Builder(model, max_length, _find_target(model, target)).build()
+    step = _Builder(model, max_length, find_target(model, target)).build()
     if validate:
         from keras_attn.decoding.validation import check_step_model
 
@@ -129,7 +127,8 @@ def step_model(model, max_length, target=None, validate=True):
     return step
 
 
-def _find_target(model, name):
+def find_target(model, name):
+    """The input that grows, a `keras.KerasTensor`; see `step_model`'s `target`."""
     inputs = {tensor.name: tensor for tensor in model.inputs}
     if name is None:
         name = next(iter(inputs)) if len(inputs) == 1 else "target"
@@ -165,6 +164,7 @@ class _Builder:
         self.frontier_inputs = {}  # name -> the step model's input for it
         self.cache_inputs = {}  # wrapper name -> {leaf: input}
         self.cache_outputs = {}
+        self.names = set()  # of the wrappers
         self.tokens = keras.Input((None,), dtype=target.dtype, name="tokens")
         self.index = keras.Input(batch_shape=(), dtype="int32", name="index")
         self.values = {id(target): self.tokens}
@@ -307,8 +307,8 @@ class _Builder:
 
     def _unique_name(self, name):
         """A layer may be called several times; each call has a cache of its own."""
-        taken = {*self.cache_inputs, *(n.rsplit("_", 1)[0] for n in self.frontier)}
         candidate, count = name, 1
-        while candidate in taken:
+        while candidate in self.names:
             candidate, count = f"{name}_{count}", count + 1
+        self.names.add(candidate)
         return candidate

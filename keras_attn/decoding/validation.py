@@ -1,5 +1,7 @@
 """Comparing a step model with the model it was derived from."""
 
+import contextlib
+
 import keras
 import numpy as np
 
@@ -19,9 +21,23 @@ def check_step_model(model, step):
     """
     length = min(LENGTH, step.max_length)
     inputs = _random_inputs(model, step.target, length)
-    expected = _fast(lambda inputs: model(inputs, training=False), model)(inputs)
+
+    def full(inputs):
+        structure = graph.input_structure(model)
+        inputs = graph.map_tensors(lambda tensor: inputs[tensor.name], structure)
+        return model(inputs, training=False)
+
+    expected = _fast(full, model)(inputs)
     expected = keras.ops.convert_to_numpy(expected).astype("float64")
-    found = _run(step, inputs, length)
+    suspects = ", ".join(_suspects(model, step.target))
+    try:
+        with _plain_errors():
+            found = _run(step, inputs, length)
+    except Exception as error:
+        hint = f" (layers that may need all positions: {suspects})" if suspects else ""
+        raise ValueError(
+            f"The model cannot be decoded step by step: {error}{hint}"
+        ) from error
     # Half precision, and long sums, move the last digits.
     dtype = keras.backend.standardize_dtype(model.outputs[0].dtype)
     tolerance = {"float32": 1e-3, "float64": 1e-6}.get(dtype, 5e-2)
@@ -31,8 +47,8 @@ def check_step_model(model, step):
         position = int(np.argmax(~(error <= tolerance * scale)))
         raise ValueError(
             "The model cannot be decoded step by step: its outputs at a position "
-            f"depend on tokens in a way that {_suspects(model, step.target)} cannot "
-            "give one token at a time (attention to later tokens, pooling or "
+            f"depend on tokens in a way that {suspects or 'some layer'} cannot give "
+            "one token at a time (attention to later tokens, pooling or "
             "convolution over positions). Received: a difference of "
             f"{error[position]:.2g} from the full model at position {position}"
         )
@@ -102,19 +118,31 @@ def _fast(function, model):
     return compiled(function, list({id(v): v for v in variables}.values()))
 
 
+@contextlib.contextmanager
+def _plain_errors():
+    """Errors as they were raised, without what Keras writes around them."""
+    is_filtering = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if is_filtering:
+            keras.config.enable_traceback_filtering()
+
+
 def _suspects(model, target):
-    """The layers between the target and the output that may look across positions."""
+    """Layers between the target and the output that may look across positions."""
     calls = graph.calls(model)
     tensors = [tensor for tensor in model.inputs if tensor.name == target]
     moving = graph.dependents(calls, tensors)
-    names = [
+    names = (
         f"'{call.operation.name}'"
         for call in calls
         if any(id(tensor) in moving for tensor in call.outputs)
         and not hasattr(call.operation, "cached_call")
         and not isinstance(call.operation, _POSITION_WISE)
-    ]
-    return "one of the layers " + ", ".join(dict.fromkeys(names)) if names else "it"
+    )
+    return list(dict.fromkeys(names))
 
 
 _POSITION_WISE = (

@@ -5,6 +5,8 @@ outputs from its first call: a layer called once with one output and once with m
 makes it fail. Weights stay those of the wrapped layer.
 """
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -25,21 +27,32 @@ class CachedCall(keras.layers.Layer):
         self.layer = layer
         self.options = options
         self.output_like = (output.shape, output.dtype)
+        self.first_argument = next(iter(inspect.signature(layer.call).parameters))
         self.supports_masking = True
         self.built = True
 
     def call(self, inputs):
-        outputs, cache = self.layer.cached_call(
-            **inputs["arguments"],
-            **self.options,
-            **({"context": inputs["context"]} if "context" in inputs else {}),
-            cache=inputs.get("cache", {}),
-            index=inputs["index"],
-        )
+        try:
+            outputs, cache = self.layer.cached_call(
+                **inputs["arguments"],
+                **self.options,
+                **({"context": inputs["context"]} if "context" in inputs else {}),
+                cache=inputs.get("cache", {}),
+                index=inputs["index"],
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"Layer '{self.layer.name}' cannot work on one token at a time: {error}"
+            ) from error
         return {"outputs": outputs, "cache": cache}
 
     def compute_mask(self, inputs, previous_mask):
-        return None
+        # As of the layer itself: the mask of its first argument goes on.
+        mask = self.layer.compute_mask(
+            inputs["arguments"][self.first_argument],
+            previous_mask["arguments"][self.first_argument],
+        )
+        return {"outputs": mask, "cache": dict.fromkeys(inputs.get("cache", {}))}
 
     def compute_output_spec(self, inputs):
         shape, dtype = self.output_like

@@ -56,11 +56,7 @@ def attention_maps(model, inputs):
         >>> maps["decoder_5/cross_attention"].shape
         (1, 8, 12, 10)
     """
-    if not isinstance(model, keras.Model) or not graph.is_functional(model):
-        raise ValueError(
-            "`model` must be a built Functional keras.Model, whose graph can be "
-            f"walked. Received: model={model}"
-        )
+    graph.check_functional(model)
     probe = _probe(model)
     maps = probe(inputs, training=False)
     return {name: keras.ops.convert_to_numpy(value) for name, value in maps.items()}
@@ -85,8 +81,7 @@ def _probe(model):
             "`model` must have an attention layer. Received: a model with the layers "
             f"{[layer.name for layer in model.layers]}"
         )
-    inputs = {tensor.name: tensor for tensor in model.inputs}
-    inputs = inputs if len(inputs) > 1 else model.inputs[0]
+    inputs = graph.input_structure(model)
     return keras.Model(inputs, {name: maps[name] for name in sorted(maps)})
 
 

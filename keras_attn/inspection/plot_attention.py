@@ -38,7 +38,8 @@ def plot_attention(
         ValueError: where the labels do not fit the weights.
 
     Example:
-        >>> figure = plot_attention(maps["decoder_5/cross_attention"][0], source, target)
+        >>> weights = maps["decoder_5/cross_attention"][0]
+        >>> figure = plot_attention(weights, source_tokens, target_tokens)
         >>> figure.savefig("attention.png")
     """
     try:

@@ -9,7 +9,7 @@ from keras_attn.layers import arguments
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.residual import check_normalization, make_normalization
 
-__all__ = ["TransformerBlock"]
+__all__ = ["TransformerBlock", "build_once"]
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -98,3 +98,9 @@ class TransformerBlock(keras.layers.Layer):
             "feed_forward": arguments.serialize(self.feed_forward),
             "normalization": arguments.serialize(self.normalization),
         }
+
+
+def build_once(layer, *shapes):
+    """Builds a part, unless it is built already, as one out of a saved config is."""
+    if not layer.built:
+        layer.build(*shapes)

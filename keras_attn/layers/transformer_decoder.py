@@ -7,7 +7,7 @@ from keras_attn.layers import arguments
 from keras_attn.layers.cross_attention import CrossAttention
 from keras_attn.layers.residual import residual
 from keras_attn.layers.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer_block import TransformerBlock
+from keras_attn.layers.transformer_block import TransformerBlock, build_once
 from keras_attn.ops import masks
 
 __all__ = ["TransformerDecoder"]
@@ -115,7 +115,7 @@ class TransformerDecoder(TransformerBlock):
         self._self_attention_layer = self.attention or self._attention_part(
             MultiHeadSelfAttention, "self_attention"
         )
-        self._self_attention_layer.build(shape)
+        build_once(self._self_attention_layer, shape)
         self._self_attention_layer_norm = self._normalization_part(
             "self_attention_layer_norm", shape
         )
@@ -125,7 +125,7 @@ class TransformerDecoder(TransformerBlock):
             self._cross_attention_layer = self.cross_attention or self._attention_part(
                 CrossAttention, "cross_attention"
             )
-            self._cross_attention_layer.build(shape, encoder_sequence_shape)
+            build_once(self._cross_attention_layer, shape, encoder_sequence_shape)
             self._cross_attention_layer_norm = self._normalization_part(
                 "cross_attention_layer_norm", shape
             )
@@ -133,7 +133,7 @@ class TransformerDecoder(TransformerBlock):
                 "cross_attention_dropout"
             )
         self._feedforward = self.feed_forward or self._feed_forward_part()
-        self._feedforward.build(shape)
+        build_once(self._feedforward, shape)
         self._feedforward_layer_norm = self._normalization_part(
             "feedforward_layer_norm", shape
         )

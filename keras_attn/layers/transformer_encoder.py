@@ -5,7 +5,7 @@ import keras
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers.residual import residual
 from keras_attn.layers.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer_block import TransformerBlock
+from keras_attn.layers.transformer_block import TransformerBlock, build_once
 from keras_attn.ops import masks
 
 __all__ = ["TransformerEncoder"]
@@ -64,7 +64,7 @@ class TransformerEncoder(TransformerBlock):
         self._self_attention_layer = self.attention or self._attention_part(
             MultiHeadSelfAttention, "self_attention"
         )
-        self._self_attention_layer.build(inputs_shape)
+        build_once(self._self_attention_layer, inputs_shape)
         self._self_attention_layer_norm = self._normalization_part(
             "self_attention_layer_norm", inputs_shape
         )
@@ -73,7 +73,7 @@ class TransformerEncoder(TransformerBlock):
             "feedforward_layer_norm", inputs_shape
         )
         self._feedforward = self.feed_forward or self._feed_forward_part()
-        self._feedforward.build(inputs_shape)
+        build_once(self._feedforward, inputs_shape)
         self._feedforward_dropout = self._dropout_part("feedforward_dropout")
 
     def call(

@@ -3,6 +3,7 @@
 import keras
 
 from keras_attn import layers
+from keras_attn.layers.arguments import positive_int
 
 __all__ = ["transformer_translator"]
 
@@ -60,7 +61,11 @@ def transformer_translator(
         (https://arxiv.org/abs/1706.03762).
     """
     pair = isinstance(num_layers, (tuple, list))
-    encoder_layers, decoder_layers = num_layers if pair else (num_layers, num_layers)
+    encoder_layers, decoder_layers = (
+        positive_int("num_layers", number)
+        for number in (num_layers if pair else (num_layers, num_layers))
+    )
+    has_one_vocabulary = target_vocabulary_size is None
 
     def embedding(vocabulary_size, name):
         return layers.TokenEmbedding(
@@ -96,9 +101,10 @@ def transformer_translator(
         )(x)
 
     target_embedding = embedding(
-        target_vocabulary_size or source_vocabulary_size, "target_embedding"
+        source_vocabulary_size if has_one_vocabulary else target_vocabulary_size,
+        "target_embedding",
     )
-    if target_vocabulary_size is None and share_embeddings:
+    if has_one_vocabulary and share_embeddings:
         source_embedding = target_embedding
     else:
         source_embedding = embedding(source_vocabulary_size, "source_embedding")

@@ -137,7 +137,7 @@ def _weights(query, key, allowed, bias, scale):
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e30)
     if scores.shape[-1] == 1:  # Keras warns of such a softmax, rightly elsewhere.
-        weights = ops.ones_like(scores)
+        weights = ops.exp(scores - scores)  # ones, with a gradient as well: zero
     else:
         weights = ops.softmax(scores, axis=-1)
     return ops.cast(weights, key.dtype)

@@ -1,5 +1,6 @@
 """Every layer saved in a `.keras` file and loaded in a fresh process."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -24,16 +25,9 @@ def outputs(tmp_path_factory):
         np.savez(folder / f"{name}.npz", **arrays)
     script = pathlib.Path(__file__).with_name("load_saved_layers.py")
     root = pathlib.Path(__file__).parents[2]
-    subprocess.run(
-        [sys.executable, script, folder], check=True, cwd=root, env=_env(root)
-    )
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, script, folder], check=True, env=environment)
     return {name: (expected[name], np.load(folder / f"{name}.npy")) for name in CASES}
-
-
-def _env(root):
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(root)}
 
 
 @pytest.mark.parametrize("name", CASES)

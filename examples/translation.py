@@ -1,0 +1,353 @@
+"""Train a Transformer to translate, look at it, export it, and ask the export.
+
+    python examples/translation.py
+    python examples/translation.py --pairs train.tsv.gz --valid valid.tsv.gz --minutes 20
+
+By default it learns Korean to English from a built-in corpus, in a few minutes on two
+CPU cores. With `--pairs` it learns from any file of sentence pairs (tab-separated,
+plain or gzipped, source first). All it makes lies under `--output`. Interrupted, the
+same command goes on after the last finished epoch.
+"""
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import numpy as np
+from korean_english import pairs as korean_english_pairs
+
+import keras_attn
+from keras_attn import inspection, models, serving, text, training
+
+# What a process that has never heard of keras_attn does with the export.
+FRESH_PROCESS = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answers = []
+for batch in json.load(sys.stdin):
+    texts = translate(text=tf.constant(batch, tf.string))["text"]
+    answers.append([answer.decode() for answer in texts.numpy()])
+print("ANSWERS " + json.dumps(answers))
+"""
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    data = parser.add_argument_group("data")
+    data.add_argument("--pairs", metavar="FILE", help="training pairs")
+    data.add_argument("--valid", metavar="FILE", help="held-out pairs")
+    data.add_argument("--source-column", type=int, default=0)
+    data.add_argument("--target-column", type=int, default=1)
+    data.add_argument("--vocabulary", type=int, help="pieces of each language")
+    data.add_argument("--max-tokens", type=int, default=64, help="cut longer sides")
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=int, default=2)
+    model.add_argument("--width", type=int, default=128)
+    model.add_argument("--inner", type=int, help="width of the feed-forward networks")
+    model.add_argument("--heads", type=int, default=4)
+    model.add_argument("--dropout", type=float, default=0.1)
+    fit = parser.add_argument_group("training")
+    fit.add_argument("--epochs", type=int, help="how often to see every pair")
+    fit.add_argument("--minutes", type=float, help="stop after so much training")
+    fit.add_argument("--batch-tokens", type=int)
+    fit.add_argument("--warmup", type=int, help="steps until the rate is highest")
+    fit.add_argument("--rate", type=float, default=1.5, help="scales the learning rate")
+    fit.add_argument("--bleu-every", type=int, help="epochs between validations")
+    fit.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", default="runs/translation", help="folder")
+    arguments = parser.parse_args()
+    real = arguments.pairs is not None
+    defaults = {
+        "vocabulary": 8000 if real else 1200,
+        "inner": (4 if real else 2) * arguments.width,
+        "batch_tokens": 3072 if real else 768,
+        "warmup": 2000 if real else 500,
+        "epochs": 1000 if arguments.minutes else 15 if real else 12,
+        "bleu_every": 1 if real else 4,
+    }
+    for name, value in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    if real and not arguments.valid:
+        parser.error("--pairs needs --valid, pairs that are not trained on")
+    return arguments
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Ends training at the end of the epoch in which the time is up.
+
+    The time spent is kept in a file, so that an interrupted run goes on counting.
+    """
+
+    def __init__(self, minutes, path):
+        super().__init__()
+        self.seconds = minutes * 60
+        self.path = path
+        self.spent = float(path.read_text()) if path.exists() else 0.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.started = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.spent += time.monotonic() - self.started
+        self.path.write_text(str(self.spent))
+        if self.spent >= self.seconds:
+            self.model.stop_training = True
+
+
+class Curve(keras.callbacks.Callback):
+    """Appends each epoch's figures to a file; a resumed run goes on in it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def on_epoch_end(self, epoch, logs=None):
+        row = {"epoch": epoch + 1, **{k: float(v) for k, v in (logs or {}).items()}}
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def read_corpus(arguments):
+    """Training and validation pairs."""
+    if arguments.pairs is None:
+        return korean_english_pairs()
+    columns = (arguments.source_column, arguments.target_column)
+    return tuple(
+        text.read_pairs(path, *columns, on_bad="skip")
+        for path in (arguments.pairs, arguments.valid)
+    )
+
+
+def tokenizer(path, sentences, vocabulary_size):
+    """A SentencePiece tokenizer, trained once and kept in a file."""
+    if not path.exists():
+        text.SentencePieceTokenizer.train(sentences, vocabulary_size).save(path)
+    return text.load_tokenizer(path)
+
+
+def build(arguments, source_tokenizer, target_tokenizer):
+    """The model, compiled."""
+    model = models.transformer_translator(
+        source_tokenizer.vocabulary_size,
+        target_tokenizer.vocabulary_size,
+        num_layers=arguments.layers,
+        hidden_dim=arguments.width,
+        intermediate_dim=arguments.inner,
+        num_heads=arguments.heads,
+        dropout=arguments.dropout,
+        normalize_first=True,
+    )
+    schedule = training.InverseSquareRootSchedule(
+        arguments.width, arguments.warmup, scale=arguments.rate
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
+        loss=training.MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[training.MaskedAccuracy()],
+        jit_compile=False,
+    )
+    return model
+
+
+def train(arguments, folder, model, train_pairs, valid_pairs, translate):
+    """Fits the model, going on where an earlier run of the same command stopped."""
+    finished = folder / "weights.weights.h5"
+    if finished.exists():
+        print("This run is trained already; remove its folder to train anew.")
+        model.load_weights(finished)
+        return
+    tokenizers = (translate.source_tokenizer, translate.target_tokenizer)
+    lengths = {
+        "max_source_length": arguments.max_tokens,
+        "max_target_length": arguments.max_tokens,
+        "batch_tokens": arguments.batch_tokens,
+    }
+    train_data = text.translation_dataset(
+        train_pairs, *tokenizers, seed=arguments.seed, **lengths
+    )
+    valid_data = text.translation_dataset(
+        valid_pairs, *tokenizers, shuffle=False, **lengths
+    )
+    scored = valid_pairs[:: max(1, len(valid_pairs) // 500)]
+    callbacks = [
+        # First, so that an epoch that has been trained is never trained again.
+        keras.callbacks.BackupAndRestore(str(folder / "backup")),
+        training.BleuCallback(
+            translate,
+            [source for source, _ in scored],
+            [target for _, target in scored],
+            every=arguments.bleu_every,
+            batch_size=100,
+        ),
+        Curve(folder / "curve.jsonl"),
+    ]
+    if arguments.minutes:
+        callbacks.append(StopAfter(arguments.minutes, folder / "seconds.txt"))
+    # `shuffle=False`: the dataset shuffles itself.
+    model.fit(
+        train_data,
+        validation_data=valid_data,
+        epochs=arguments.epochs,
+        callbacks=callbacks,
+        shuffle=False,
+    )
+    model.save_weights(finished)
+
+
+def show_translations(valid_pairs, translate, count=10):
+    """Ten translations beside what they should be, and the BLEU of all."""
+    sources = [source for source, _ in valid_pairs]
+    references = [target for _, target in valid_pairs]
+    bleu = training.BleuCallback(translate, sources, references, batch_size=100)
+    score = bleu.evaluate()
+    print(f"\nBLEU on {len(sources)} held-out sentences: {score:.1f}\n")
+    for i in range(0, len(sources), max(1, len(sources) // count)):
+        print(f"  source       {sources[i]}")
+        print(f"  translation  {bleu.translations[i]}")
+        print(f"  reference    {references[i]}\n")
+    return score
+
+
+def show_attention(model, translate, source, path):
+    """A picture of what the last decoder block looks at in the source."""
+    tokenizers = translate.source_tokenizer, translate.target_tokenizer
+    (translation,) = translate([source])
+    inputs = {
+        "source": tokenizers[0].tokenize([source], add_end=True).to_tensor(),
+        "target": tokenizers[1].tokenize([translation], add_start=True).to_tensor(),
+    }
+    maps = inspection.attention_maps(model, inputs)
+    name = sorted(name for name in maps if name.endswith("cross_attention"))[-1]
+    figure = inspection.plot_attention(
+        maps[name][0].mean(axis=0),
+        tokenizers[0].pieces(source, add_end=True),
+        # Query t predicts token t + 1: label it with the token it chooses.
+        tokenizers[1].pieces(translation, add_end=True),
+        title=source,
+    )
+    figure.savefig(path, dpi=120)
+    print(f"Attention of {name}, mean over heads: {path}")
+
+
+def plot_curve(folder):
+    """Loss and BLEU by epoch."""
+    from matplotlib.figure import Figure
+
+    rows = [json.loads(line) for line in (folder / "curve.jsonl").open()]
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    loss_axes, bleu_axes = figure.subplots(1, 2)
+    epochs = [row["epoch"] for row in rows]
+    for name in ("loss", "val_loss"):
+        loss_axes.plot(epochs, [row[name] for row in rows], label=name)
+    bleu_axes.plot(epochs, [row["val_bleu"] for row in rows], label="val_bleu")
+    for axes in (loss_axes, bleu_axes):
+        axes.set_xlabel("epoch")
+        axes.legend()
+    figure.savefig(folder / "curve.png", dpi=120)
+    print(f"Curve: {folder / 'curve.png'}")
+
+
+def ask_fresh_process(path, batches):
+    """The answers of the exported model in a process of its own."""
+    process = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, str(path)],
+        input=json.dumps(batches),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    for line in process.stdout.splitlines():
+        if line.startswith("ANSWERS "):
+            return json.loads(line.removeprefix("ANSWERS "))
+    raise RuntimeError(f"The fresh process failed:\n{process.stderr}")
+
+
+def export_and_ask(arguments, folder, model, valid_pairs, translate):
+    """Exports, then compares a fresh process with this one, word for word."""
+    path = serving.export_translator(
+        model,
+        folder / "saved_model",
+        translate.source_tokenizer,
+        translate.target_tokenizer,
+        max_length=arguments.max_tokens,
+        max_source_length=arguments.max_tokens,
+        overwrite=True,
+    )
+    print(f"Exported: {path}")
+    by_length = sorted((source for source, _ in valid_pairs), key=len)
+    batches = [
+        by_length[:1],
+        by_length[-1:],
+        [by_length[0], by_length[len(by_length) // 2], by_length[-1]],
+        by_length[::20],
+    ]
+    answers = ask_fresh_process(path, batches)
+    for batch, answer in zip(batches, answers):
+        here = translate(batch)
+        if answer != here:
+            raise RuntimeError(
+                f"The exported model answers otherwise: {answer}, here {here}"
+            )
+    count = sum(map(len, batches))
+    print(f"A fresh process gives the same {count} translations, for example:")
+    print(f"  {batches[2][1]}\n  {answers[2][1]}")
+
+
+def main():
+    started = time.monotonic()
+    arguments = parse_arguments()
+    logging.basicConfig(format="%(message)s")
+    keras.utils.set_random_seed(arguments.seed)
+    train_pairs, valid_pairs = read_corpus(arguments)
+    # A run with other settings gets another folder: they cannot go on as one.
+    settings = json.dumps(vars(arguments), sort_keys=True)
+    run = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    folder = pathlib.Path(arguments.output) / run
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(settings + "\n")
+    print(f"{len(train_pairs)} training pairs, {len(valid_pairs)} held out; {folder}")
+    source_tokenizer, target_tokenizer = (
+        tokenizer(folder / f"{side}.tokenizer", sentences, arguments.vocabulary)
+        for side, sentences in zip(("source", "target"), zip(*train_pairs))
+    )
+    model = build(arguments, source_tokenizer, target_tokenizer)
+    parts = inspection.count_parameters(model)
+    print("Parameters:", ", ".join(f"{k} {v:,}" for k, v in parts.items() if v))
+    translate = serving.Translator(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        max_length=arguments.max_tokens,
+        max_source_length=arguments.max_tokens,
+    )
+    train(arguments, folder, model, train_pairs, valid_pairs, translate)
+    score = show_translations(valid_pairs, translate)
+    plot_curve(folder)
+    middle = sorted((source for source, _ in valid_pairs), key=len)
+    show_attention(
+        model, translate, middle[len(middle) // 2], folder / "attention.png"
+    )
+    export_and_ask(arguments, folder, model, valid_pairs, translate)
+    print(
+        f"Done in {(time.monotonic() - started) / 60:.1f} minutes, BLEU {score:.1f}, "
+        f"keras_attn {keras_attn.__version__}, NumPy {np.__version__}."
+    )
+
+
+if __name__ == "__main__":
+    main()

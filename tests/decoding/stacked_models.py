@@ -1,0 +1,212 @@
+"""Small models to decode with, one for each way of stacking layers."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+from tensors import fill_weights
+
+from keras_attn import layers
+from keras_attn.decoding import step_model
+from keras_attn.models import transformer_translator
+
+V, D, HEADS = 13, 8, 2
+
+
+def ids(name):
+    return keras.Input((None,), dtype="int32", name=name)
+
+
+def embed(tokens):
+    """Embedded tokens and nothing else: no positions, a mask where the id is 0."""
+    return keras.layers.Embedding(V, D, mask_zero=True)(tokens)
+
+
+def encoded(name="source"):
+    """An input and what one encoder block makes of it, padding masked."""
+    source = ids(name)
+    return source, layers.TransformerEncoder(12, HEADS)(embed(source))
+
+
+def model(x, *inputs):
+    """Logits from `x`, as a model with a dict of inputs."""
+    return keras.Model({t.name: t for t in inputs}, keras.layers.Dense(V)(x))
+
+
+def translator(**options):
+    return transformer_translator(
+        **{
+            "source_vocabulary_size": V,
+            "num_layers": 1,
+            "hidden_dim": D,
+            "intermediate_dim": 12,
+            "num_heads": HEADS,
+            **options,
+        }
+    )
+
+
+def language_model():
+    target = ids("target")
+    embedding = layers.TokenEmbedding(V, D, scale=True, padding_id=None)
+    x = layers.PositionEmbedding(20)(embedding(target))
+    for _ in range(2):
+        x = layers.TransformerDecoder(12, HEADS, normalize_first=True)(x)
+    x = keras.layers.LayerNormalization()(x)
+    return keras.Model({"target": target}, embedding(x, reverse=True))
+
+
+def self_attention():
+    target = ids("target")
+    x = layers.SinusoidalPositionEmbedding()(embed(target), start_index=3)
+    attended = layers.MultiHeadSelfAttention(HEADS)(x, use_causal_mask=True)
+    x = keras.layers.LayerNormalization()(keras.layers.Add()([x, attended]))
+    return model(layers.FeedForward(12)(x), target)
+
+
+def general_attention_over_itself():
+    target = ids("target")
+    x = layers.PositionEmbedding(9)(embed(target))
+    layer = layers.MultiHeadAttention(HEADS, key_dim=3, value_dim=5)
+    return model(x + layer(x, x, ops.tanh(x), use_causal_mask=True), target)
+
+
+def cross_attention_twice():
+    target, (source, context) = ids("target"), encoded()
+    layer, x = layers.CrossAttention(HEADS), embed(target)
+    x = layer(x, context)
+    return model(layer(x, context), source, target)
+
+
+def general_attention_over_an_encoder():
+    target, (source, context) = ids("target"), encoded()
+    x = layers.MultiHeadAttention(HEADS)(embed(target), value=context)
+    return model(x, source, target)
+
+
+def general_attention_with_a_key():
+    target, (source, context) = ids("target"), encoded()
+    key = keras.layers.Dense(5)(context)
+    x = layers.MultiHeadAttention(HEADS)(query=embed(target), value=context, key=key)
+    return model(x, source, target)
+
+
+def one_block_called_twice():
+    target, (source, context) = ids("target"), encoded()
+    block = layers.TransformerDecoder(12, HEADS)
+    return model(block(block(embed(target), context), context), source, target)
+
+
+def mask_as_an_input():
+    target, source = ids("target"), ids("source")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    context = keras.layers.Embedding(V, D)(source)
+    x = layers.TransformerDecoder(12, HEADS)(
+        keras.layers.Embedding(V, D)(target), context, encoder_padding_mask=mask
+    )
+    return model(x, source, target, mask)
+
+
+def masks_computed_in_the_graph():
+    target, source = ids("target"), ids("source")
+    context = keras.layers.Embedding(V, D)(source)
+    x = layers.TransformerDecoder(12, HEADS)(
+        keras.layers.Embedding(V, D)(target),
+        context,
+        decoder_padding_mask=ops.not_equal(target, 0),
+        encoder_padding_mask=ops.not_equal(source, 0),
+    )
+    return model(x, source, target)
+
+
+def two_sources():
+    target = ids("target")
+    first, context = encoded("first")
+    second, other = encoded("second")
+    x = layers.TransformerDecoder(12, HEADS)(embed(target), context)
+    x = layers.TransformerDecoder(12, HEADS)(x, other)
+    return model(x, first, second, target)
+
+
+def frontier_without_attention():
+    """The source's mean is added to every target position."""
+    target, (source, context) = ids("target"), encoded()
+    mean = keras.layers.Reshape((1, D))(
+        keras.layers.GlobalAveragePooling1D()(context)
+    )
+    x = keras.layers.Add()([keras.layers.Embedding(V, D)(target), mean])
+    return model(layers.TransformerDecoder(12, HEADS)(x), source, target)
+
+
+CASES = {
+    "translator": translator,
+    "pre-norm translator": functools.partial(translator, normalize_first=True),
+    "translator of two vocabularies": functools.partial(
+        translator, source_vocabulary_size=17, target_vocabulary_size=V
+    ),
+    "translator of 1 and 2 blocks": functools.partial(translator, num_layers=(1, 2)),
+    "translator of three matrices": functools.partial(
+        translator, share_embeddings=False
+    ),
+    **{
+        function.__name__.replace("_", " "): function
+        for function in (
+            language_model,
+            self_attention,
+            general_attention_over_itself,
+            cross_attention_twice,
+            general_attention_over_an_encoder,
+            general_attention_with_a_key,
+            one_block_called_twice,
+            mask_as_an_input,
+            masks_computed_in_the_graph,
+            two_sources,
+            frontier_without_attention,
+        )
+    },
+}
+
+
+def make(name, seed=0, **options):
+    """The model of one case, with random values in all its weights."""
+    return fill_weights(CASES[name](**options), seed)
+
+
+def arrays(model, batch=3, source=5, target=7, seed=0):
+    """Random inputs; sources end in padding, targets have it at several places."""
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for tensor in model.inputs:
+        if tensor.name == "target":
+            value = rng.integers(1, V, (batch, target))
+            value[0, 2] = value[1, -2:] = value[2, 0] = 0
+        else:
+            value = rng.integers(1, V, (batch, source))
+            value[0, -2:] = value[1, -1:] = 0
+        inputs[tensor.name] = value.astype("int32")
+    if "mask" in inputs:
+        inputs["mask"] = inputs["source"] != 0
+    return inputs
+
+
+def full_logits(model, inputs):
+    return ops.convert_to_numpy(model(inputs, training=False))
+
+
+def stepped_logits(step, inputs, sizes):
+    """Logits of a step model that is given `sizes` tokens, one run after another."""
+    target = inputs[step.target]
+    frontier = step.encode(inputs)
+    cache, index, logits = step.empty_cache(len(target)), 0, []
+    for size in sizes:
+        position = ops.convert_to_tensor(index, dtype="int32")
+        tokens = ops.convert_to_tensor(target[:, index : index + size])
+        new, cache = step.step(tokens, position, frontier, cache)
+        logits.append(ops.convert_to_numpy(new))
+        index += size
+    return np.concatenate(logits, axis=1)
+
+
+def stepping(model, length=7, **options):
+    return step_model(model, length, **options)

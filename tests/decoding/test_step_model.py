@@ -1,0 +1,252 @@
+"""A step model gives, token by token, what the full model gives at once."""
+
+import keras
+import numpy as np
+import pytest
+from stacked_models import (
+    CASES,
+    arrays,
+    embed,
+    full_logits,
+    ids,
+    language_model,
+    make,
+    model,
+    stepped_logits,
+    translator,
+)
+from tensors import fill_weights
+
+from keras_attn import layers
+from keras_attn.decoding import StepModel, step_model
+
+LENGTH = 7
+RUNS = ([1] * LENGTH, [3, 1, 1, 1, 1], [2, 5], [LENGTH])
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    """A translator and its step model with room for more than `LENGTH` positions."""
+    full = make("translator of 1 and 2 blocks")
+    return full, step_model(full, LENGTH + 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cached_equals_uncached_at_every_position(name):
+    full = make(name)
+    inputs = arrays(full)
+    step = step_model(full, LENGTH, validate=False)
+    expected = full_logits(full, inputs)
+    assert np.ptp(expected) > 1
+    for sizes in RUNS:
+        found = stepped_logits(step, inputs, sizes)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", ["pre-norm translator", "self attention"])
+def test_a_model_checked_while_it_is_made(name):
+    full = make(name)
+    step = step_model(full, LENGTH)
+    inputs = arrays(full)
+    np.testing.assert_allclose(
+        stepped_logits(step, inputs, RUNS[1]),
+        full_logits(full, inputs),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"), [("mixed_float16", 1e-2), ("mixed_bfloat16", 8e-2)]
+)
+def test_half_precision(dtype, digits):
+    full = fill_weights(translator(dtype=dtype))
+    step = step_model(full, LENGTH)
+    caches = keras.tree.flatten(step.empty_cache(2))
+    half = dtype.removeprefix("mixed_")
+    assert {keras.backend.standardize_dtype(c.dtype) for c in caches} == {half, "bool"}
+    inputs = arrays(full)
+    expected = full_logits(full, inputs).astype("float32")
+    found = stepped_logits(step, inputs, RUNS[1]).astype("float32")
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=digits * scale)
+
+
+def test_room_left_over_changes_nothing(stepped):
+    full, step = stepped
+    inputs = arrays(full)
+    assert step.max_length == LENGTH + 4
+    np.testing.assert_allclose(
+        stepped_logits(step, inputs, RUNS[0]),
+        full_logits(full, inputs),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_weights_are_those_of_the_model():
+    full = make("translator")
+    step = step_model(full, LENGTH)
+    own = {id(variable) for variable in full.variables}
+    assert {id(variable) for variable in step.variables} <= own
+    assert {id(variable) for variable in step.encoder.variables} <= own
+    inputs = arrays(full)
+    before = stepped_logits(step, inputs, RUNS[1])
+    fill_weights(full, seed=1)
+    after = stepped_logits(step, inputs, RUNS[1])
+    assert np.abs(after - before).max() > 0.1
+    np.testing.assert_allclose(
+        after, full_logits(full, inputs), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_dropout_is_off():
+    full = fill_weights(translator(dropout=0.9))
+    step = step_model(full, LENGTH)
+    inputs = arrays(full)
+    found = [stepped_logits(step, inputs, RUNS[1]) for _ in range(2)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_it_is_a_functional_model_with_a_summary(stepped):
+    full, step = stepped
+    assert isinstance(step, StepModel) and isinstance(step, keras.Model)
+    lines = []
+    step.summary(print_fn=lambda text, line_break=True: lines.append(text))
+    summary = "\n".join(lines)
+    assert "decoder_0_step" in summary and "decoder_1_step" in summary
+    assert "encoder_0" not in summary
+    assert step.count_params() < full.count_params()
+    assert step.output["logits"].shape == full.output_shape
+
+
+def test_each_call_of_a_shared_block_has_its_own_cache():
+    step = step_model(make("one block called twice"), LENGTH, validate=False)
+    cache = step.empty_cache(4)
+    assert len(cache) == 2
+    for leaves in cache.values():
+        assert set(leaves) == {"key", "value", "keep"}
+        assert tuple(leaves["key"].shape) == (4, LENGTH, 2, 4)
+
+
+def test_the_encoder_projects_the_context_once(stepped):
+    """Keys and values come with the frontier: no step multiplies by their kernels."""
+    full, step = stepped
+    frontier = step.encode(arrays(full))
+    shapes = {tuple(value.shape) for value in frontier.values() if len(value.shape) > 2}
+    assert shapes == {(3, 5, 2, 4)}
+    assert step.encode(arrays(full)).keys() == frontier.keys()
+
+
+def test_a_model_without_other_inputs_has_no_encoder():
+    step = step_model(make("language model"), LENGTH, validate=False)
+    assert step.encoder is None
+    assert step.encode({}) == {}
+    assert step.target == "target"
+
+
+def bare(layer):
+    """A language model around `layer`, which may look where it must not."""
+    target = ids("target")
+    x = keras.layers.Embedding(13, 8, name="embedding")(target)
+    return keras.Model(target, keras.layers.Dense(13)(layer(x)))
+
+
+
+def pooled(x):
+    mean = keras.layers.GlobalAveragePooling1D(name="culprit")(x)
+    return keras.layers.Add()([x, keras.layers.Reshape((1, 8))(mean)])
+
+
+def masked(x):
+    mask = keras.ops.ones((1, 6, 6), dtype="bool")
+    layer = layers.MultiHeadSelfAttention(2, name="culprit")
+    return layer(x, attention_mask=mask, use_causal_mask=True)
+
+
+LOOK_AHEAD = {
+    "encoder": lambda x: layers.TransformerEncoder(8, 2, name="culprit")(x),
+    "self-attention": lambda x: layers.MultiHeadSelfAttention(2, name="culprit")(x),
+    "decoder": lambda x: layers.TransformerDecoder(8, 2, name="culprit")(
+        x, use_causal_mask=False
+    ),
+    "stock attention": lambda x: keras.layers.MultiHeadAttention(2, 4, name="culprit")(
+        x, x, use_causal_mask=True
+    ),
+    "convolution": keras.layers.Conv1D(8, 3, padding="causal", name="culprit"),
+    "recurrence": keras.layers.GRU(8, return_sequences=True, name="culprit"),
+    "pooling": pooled,
+    "attention mask": masked,
+    "positions": layers.PositionEmbedding(LENGTH - 1, name="culprit"),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_AHEAD)
+def test_a_layer_that_cannot_be_stepped_is_named(name):
+    with pytest.raises(ValueError, match="'culprit'"):
+        step_model(bare(LOOK_AHEAD[name]), LENGTH)
+
+
+def test_flattened_positions_are_refused_by_name():
+    target = keras.Input((6,), dtype="int32", name="target")
+    x = keras.layers.Flatten(name="culprit")(keras.layers.Embedding(13, 8)(target))
+    x = keras.layers.Reshape((6, 13))(keras.layers.Dense(6 * 13)(x))
+    with pytest.raises(ValueError, match="step by step.*'culprit'"):
+        step_model(keras.Model(target, x), 6)
+
+
+def test_room_for_as_many_positions_as_were_learned():
+    full = fill_weights(bare(layers.PositionEmbedding(LENGTH, name="positions")))
+    assert step_model(full, LENGTH).max_length == LENGTH
+    with pytest.raises(ValueError, match="'positions'.*7 positions.*max_length=8"):
+        step_model(full, LENGTH + 1)
+
+
+def test_models_that_are_called_on_a_bare_tensor():
+    """Keras warns where a structure does not fit, and warnings are errors here."""
+    assert step_model(bare(lambda x: x), LENGTH).target == "target"
+    sequential = keras.Sequential(
+        [keras.Input((None,), dtype="int32", name="tokens"), *bare(lambda x: x).layers[1:]]
+    )
+    assert step_model(sequential, LENGTH).target == "tokens"
+
+
+def two_inputs(first, second, uses_first=True):
+    inputs = ids(first), ids(second)
+    x = embed(inputs[0] if uses_first else inputs[1])
+    return model(layers.CrossAttention(2)(x, embed(inputs[1])), *inputs)
+
+
+def test_the_target_can_be_named():
+    full = two_inputs("written", "read")
+    assert step_model(full, LENGTH, target="written").target == "written"
+    with pytest.raises(ValueError, match=r"\['read', 'written'\].*target='target'"):
+        step_model(full, LENGTH)
+    with pytest.raises(ValueError, match="target='said'"):
+        step_model(full, LENGTH, target="said")
+
+
+def test_a_target_that_nothing_depends_on():
+    with pytest.raises(ValueError, match="does not depend on its input 'target'"):
+        step_model(two_inputs("target", "source", uses_first=False), LENGTH)
+
+
+def test_what_is_no_functional_model_with_one_output():
+    class Subclassed(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    for bad in (Subclassed(), keras.layers.Dense(3), None):
+        with pytest.raises(ValueError, match="Functional.*Received: model="):
+            step_model(bad, LENGTH)
+    target = ids("target")
+    x = embed(target)
+    with pytest.raises(ValueError, match="one output.*Received: outputs="):
+        step_model(keras.Model(target, [x, x]), LENGTH)
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.5])
+def test_a_length_without_room(length):
+    with pytest.raises(ValueError, match=f"max_length={length}"):
+        step_model(language_model(), length)

@@ -1,0 +1,136 @@
+"""Masks as values: joined in any order, evaluated over any span."""
+
+import hypothesis
+import keras
+import numpy as np
+import pytest
+from hypothesis import strategies
+from tensors import array, assert_equal
+
+from keras_attn.ops import masks
+
+LENGTH, TOTAL, BATCH, HEADS = 5, 7, 2, 3
+properties = hypothesis.settings(
+    max_examples=40, deadline=None, derandomize=True, database=None
+)
+
+
+def rule_of(kind, seed):
+    """A mask, and the same rule as a function of row, head, query and key."""
+    rng = np.random.default_rng(seed)
+    if kind == "causal":
+        offset = int(rng.integers(-3, 4))
+        return masks.causal(offset), lambda b, n, i, j: j <= i + offset
+    if kind == "padding":
+        keep = rng.random((BATCH, TOTAL)) < 0.6
+        return masks.padding(keep), lambda b, n, i, j: keep[b, j]
+    if kind == "dense":
+        keep = rng.random((BATCH, LENGTH, TOTAL)) < 0.6
+        return masks.dense(keep), lambda b, n, i, j: keep[b, i, j]
+    keep = rng.random((BATCH, HEADS, LENGTH, TOTAL)) < 0.6
+    return masks.dense(keep), lambda b, n, i, j: keep[b, n, i, j]
+
+
+def over(mask, query, key):
+    found = array(mask.evaluate(masks.Span(*query), masks.Span(*key)))
+    assert found.dtype == bool and found.ndim == 4
+    return np.broadcast_to(found, (BATCH, HEADS, query[1], key[1]))
+
+
+kinds = strategies.sampled_from(["causal", "padding", "dense", "per_head"])
+rules = strategies.lists(
+    strategies.tuples(kinds, strategies.integers(0, 99)), min_size=1, max_size=4
+)
+
+
+@strategies.composite
+def spans(draw, total):
+    start = draw(strategies.integers(0, total - 1))
+    return start, draw(strategies.integers(1, total - start))
+
+
+@properties
+@hypothesis.given(rules, spans(LENGTH), spans(TOTAL))
+def test_any_span_is_a_slice_of_the_whole(rules, query, key):
+    pairs = [rule_of(*rule) for rule in rules]
+    mask = pairs[0][0]
+    for other, _ in pairs[1:]:
+        mask = mask & other
+    expected = np.array(
+        [
+            all(rule(*index) for _, rule in pairs)
+            for index in np.ndindex(BATCH, HEADS, LENGTH, TOTAL)
+        ]
+    ).reshape(BATCH, HEADS, LENGTH, TOTAL)
+    assert_equal(over(mask, (0, LENGTH), (0, TOTAL)), expected)
+    rows, columns = slice(query[0], sum(query)), slice(key[0], sum(key))
+    assert_equal(over(mask, query, key), expected[:, :, rows, columns])
+    as_tensors = [
+        tuple(keras.ops.convert_to_tensor(n, dtype="int32") for n in span)
+        for span in (query, key)
+    ]
+    found = mask.evaluate(*(masks.Span(*span) for span in as_tensors))
+    shape = (BATCH, HEADS, query[1], key[1])
+    assert_equal(np.broadcast_to(array(found), shape), expected[:, :, rows, columns])
+    if not expected.any(-1).all():
+        assert mask.can_exclude_every_key
+
+
+def test_causal_alone_lets_every_query_see_itself():
+    assert not masks.causal().can_exclude_every_key
+    assert not masks.causal(2).can_exclude_every_key
+    assert masks.causal(-1).can_exclude_every_key
+    joined = masks.causal() & masks.padding(np.ones((1, 3), bool))
+    assert joined.can_exclude_every_key
+    assert not (masks.causal() & masks.causal(1)).can_exclude_every_key
+
+
+def test_none_is_neutral():
+    causal = masks.causal()
+    assert (causal & None) is causal
+    assert (None & causal) is causal
+    assert masks.join() is None
+    assert masks.join(None, None) is None
+    assert masks.build() is None
+
+
+def test_build_joins_what_is_given():
+    keep = np.array([[True, False, True], [True, True, False]])
+    dense = np.array([[[True, True, True], [False, True, True], [True] * 3]] * 2)
+    mask = masks.build(keep, dense, use_causal_mask=True)
+    found = array(mask.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
+    assert_equal(found[:, 0], keep[:, None] & dense & np.tri(3, dtype=bool))
+    causal = masks.build(use_causal_mask=True)
+    found = array(causal.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
+    assert_equal(found[0, 0], np.tri(3, dtype=bool))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "int64"])
+def test_integers_are_bool(dtype):
+    keep = np.array([[1, 0, 2]], dtype)
+    found = masks.padding(keep).evaluate(masks.Span(0, 1), masks.Span(0, 3))
+    assert_equal(array(found)[0, 0, 0], [True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "dtype", "message"),
+    [
+        (masks.padding, (2, 3), "float32", "must be a bool tensor.*of dtype float32"),
+        (masks.dense, (2, 3, 3), "float16", "must be a bool tensor.*of dtype float16"),
+        (masks.padding, (2, 3, 3), "bool", r"\(batch, keys\).*\(2, 3, 3\)"),
+        (masks.padding, (3,), "bool", r"\(batch, keys\).*\(3,\)"),
+        (masks.dense, (3, 3), "bool", r"\(batch, heads, queries, keys\).*\(3, 3\)"),
+    ],
+)
+def test_bad_masks_are_refused(make, shape, dtype, message):
+    with pytest.raises(ValueError, match=message):
+        make(np.ones(shape, dtype))
+    name = "padding_mask" if make is masks.padding else "attention_mask"
+    with pytest.raises(ValueError, match=message):
+        masks.check(**{name: keras.KerasTensor(shape, dtype)})
+
+
+def test_masks_do_not_change():
+    mask = masks.causal()
+    with pytest.raises(AttributeError):
+        mask.offset = 1

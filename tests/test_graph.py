@@ -1,0 +1,144 @@
+"""Walking the graph of a Functional model."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attn import graph
+
+
+@pytest.fixture(scope="module")
+def two_inputs():
+    """`a` and `b` go through one Dense; only `a` and their sum reach the output."""
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    shared = keras.layers.Dense(4, name="shared")
+    first, second = shared(a), shared(b)
+    total = ops.add(ops.multiply(first, 2.0), second)
+    output = keras.layers.Dense(3, name="head")(total)
+    model = keras.Model([a, b], output)
+    return model, {
+        "a": a,
+        "b": b,
+        "first": first,
+        "second": second,
+        "total": total,
+        "output": output,
+    }
+
+
+def replay(model, values):
+    """The model's output, by calling what `calls` gives one after another."""
+    values = dict(values)
+    for call in graph.calls(model):
+        args, kwargs = graph.map_tensors(
+            lambda tensor: values[id(tensor)], (call.args, call.kwargs)
+        )
+        outputs = keras.tree.flatten(call.operation(*args, **kwargs))
+        values.update(zip(map(id, call.outputs), outputs))
+    return [values[id(tensor)] for tensor in model.outputs]
+
+
+def test_calls_are_every_call_in_an_order_to_replay(two_inputs):
+    model, _ = two_inputs
+    names = [call.operation.name for call in graph.calls(model)]
+    assert names.count("shared") == 2
+    assert len(names) == 5
+    assert names[-1] == "head"
+    arrays = [np.full((2, 4), value, "float32") for value in (1, 3)]
+    values = {id(t): ops.convert_to_tensor(x) for t, x in zip(model.inputs, arrays)}
+    (found,) = replay(model, values)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(found), ops.convert_to_numpy(model(arrays))
+    )
+
+
+def test_calls_leave_out_what_the_model_does_not_use():
+    a = keras.Input((4,))
+    shared = keras.layers.Dense(4, name="shared")
+    used = shared(a)
+    shared(used)  # another model's business
+    assert len(graph.calls(keras.Model(a, used))) == 1
+
+
+def test_calls_of_a_sequential_model():
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)]
+    )
+    calls = graph.calls(model)
+    assert [call.operation for call in calls] == model.layers
+    assert calls[0].inputs == [model.inputs[0]]
+
+
+def test_a_call_knows_its_arguments_by_name():
+    query, value = keras.Input((5, 8)), keras.Input((7, 8))
+    layer = keras.layers.MultiHeadAttention(2, 4)
+    model = keras.Model([query, value], layer(query, value=value, use_causal_mask=True))
+    (call,) = graph.calls(model)
+    arguments = call.arguments()
+    assert arguments["query"] is query
+    assert arguments["value"] is value
+    assert arguments["use_causal_mask"] is True
+    assert "attention_mask" not in arguments
+    assert call.inputs == [query, value]
+    assert call.accepts("return_attention_scores")
+    assert not call.accepts("start_index")
+
+
+def test_dependents_follow_one_input_only(two_inputs):
+    model, tensors = two_inputs
+    found = graph.dependents(graph.calls(model), [tensors["a"]])
+    names = {name for name, tensor in tensors.items() if id(tensor) in found}
+    assert names == {"a", "first", "total", "output"}
+
+
+def test_frontier_is_where_fixed_tensors_meet_moving_ones(two_inputs):
+    model, tensors = two_inputs
+    calls = graph.calls(model)
+    moving = graph.dependents(calls, [tensors["a"]])
+    assert graph.frontier(calls, moving) == [tensors["second"]]
+    everything = graph.dependents(calls, model.inputs)
+    assert graph.frontier(calls, everything) == []
+
+
+def test_a_frontier_tensor_comes_once_however_often_it_is_used():
+    a, b = keras.Input((4,)), keras.Input((4,))
+    fixed = keras.layers.Dense(4)(b)
+    output = ops.multiply(ops.add(a, fixed), fixed)
+    calls = graph.calls(keras.Model([a, b], output))
+    assert graph.frontier(calls, graph.dependents(calls, [a])) == [fixed]
+
+
+def test_map_tensors_reaches_nested_ones_and_leaves_the_rest():
+    a, b = keras.Input((4,)), keras.Input((5,))
+    structure = {"x": [a, 3, None], "y": (b, "word", {"z": a})}
+    mapped = graph.map_tensors(lambda tensor: tensor.shape[-1], structure)
+    assert mapped == {"x": [4, 3, None], "y": (5, "word", {"z": 4})}
+    assert graph.tensors_in(structure) == [a, b, a]
+
+
+def test_check_functional_tells_what_it_got(two_inputs):
+    graph.check_functional(two_inputs[0])
+
+    class Subclassed(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    for bad in (
+        Subclassed(),
+        keras.Sequential([keras.layers.Dense(2)]),
+        keras.layers.Dense(2),
+        None,
+    ):
+        with pytest.raises(ValueError, match="Functional.*Received: model="):
+            graph.check_functional(bad)
+
+
+def test_input_structure_is_how_the_model_is_called(two_inputs):
+    model, tensors = two_inputs
+    assert graph.input_structure(model) == [tensors["a"], tensors["b"]]
+    a = keras.Input((4,), name="a")
+    assert graph.input_structure(keras.Model({"a": a}, ops.add(a, 1))) == {"a": a}
+    assert graph.input_structure(keras.Model(a, ops.add(a, 1))) is a
+    sequential = keras.Sequential([a, keras.layers.Dense(2)])
+    assert graph.input_structure(sequential) is sequential.inputs[0]
