@@ -137,7 +137,7 @@ def torch_calls(depth, width, inner, heads, has_decoder, data, labels):
 def medians(calls, rounds):
     """Median seconds of each call, taken in turns."""
     times = {name: [] for name in calls}
-    for name, call in calls.items():
+    for call in calls.values():
         call()
         call()
     for _ in range(rounds):

@@ -1,7 +1,8 @@
-"""Train a Transformer to translate, look at it, export it, and ask the export.
+r"""Train a Transformer to translate, look at it, export it, and ask the export.
 
     python examples/translation.py
-    python examples/translation.py --pairs train.tsv.gz --valid valid.tsv.gz --minutes 20
+    python examples/translation.py --pairs train.tsv.gz --valid valid.tsv.gz \
+        --minutes 20
 
 By default it learns Korean to English from a built-in corpus, in a few minutes on two
 CPU cores. With `--pairs` it learns from any file of sentence pairs (tab-separated,
@@ -15,6 +16,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -58,24 +60,26 @@ def parse_arguments():
     model.add_argument("--width", type=int, default=128)
     model.add_argument("--inner", type=int, help="width of the feed-forward networks")
     model.add_argument("--heads", type=int, default=4)
-    model.add_argument("--dropout", type=float, default=0.1)
+    model.add_argument("--dropout", type=float)
     fit = parser.add_argument_group("training")
     fit.add_argument("--epochs", type=int, help="how often to see every pair")
     fit.add_argument("--minutes", type=float, help="stop after so much training")
     fit.add_argument("--batch-tokens", type=int)
     fit.add_argument("--warmup", type=int, help="steps until the rate is highest")
-    fit.add_argument("--rate", type=float, default=1.5, help="scales the learning rate")
+    fit.add_argument("--rate", type=float, help="the highest learning rate")
     fit.add_argument("--bleu-every", type=int, help="epochs between validations")
     fit.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/translation", help="folder")
     arguments = parser.parse_args()
     real = arguments.pairs is not None
     defaults = {
-        "vocabulary": 8000 if real else 1200,
+        "vocabulary": 4000 if real else 1200,
         "inner": (4 if real else 2) * arguments.width,
-        "batch_tokens": 3072 if real else 768,
-        "warmup": 2000 if real else 500,
-        "epochs": 1000 if arguments.minutes else 15 if real else 12,
+        "dropout": 0.1 if real else 0.0,
+        "batch_tokens": 2048 if real else 768,
+        "warmup": 1000 if real else 300,
+        "rate": 2e-3,
+        "epochs": 1000 if arguments.minutes else 15 if real else 8,
         "bleu_every": 1 if real else 4,
     }
     for name, value in defaults.items():
@@ -87,7 +91,7 @@ def parse_arguments():
 
 
 class StopAfter(keras.callbacks.Callback):
-    """Ends training at the end of the epoch in which the time is up.
+    """Ends training after so many minutes of it, validation not counted.
 
     The time spent is kept in a file, so that an interrupted run goes on counting.
     """
@@ -99,13 +103,15 @@ class StopAfter(keras.callbacks.Callback):
         self.spent = float(path.read_text()) if path.exists() else 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.started = time.monotonic()
+        self.began = time.monotonic() - self.spent
 
-    def on_epoch_end(self, epoch, logs=None):
-        self.spent += time.monotonic() - self.started
-        self.path.write_text(str(self.spent))
+    def on_train_batch_end(self, batch, logs=None):
+        self.spent = time.monotonic() - self.began
         if self.spent >= self.seconds:
             self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.path.write_text(str(self.spent))
 
 
 class Curve(keras.callbacks.Callback):
@@ -124,7 +130,7 @@ class Curve(keras.callbacks.Callback):
 def read_corpus(arguments):
     """Training and validation pairs."""
     if arguments.pairs is None:
-        return korean_english_pairs()
+        return korean_english_pairs(num_train=8000)
     columns = (arguments.source_column, arguments.target_column)
     return tuple(
         text.read_pairs(path, *columns, on_bad="skip")
@@ -139,7 +145,7 @@ def tokenizer(path, sentences, vocabulary_size):
     return text.load_tokenizer(path)
 
 
-def build(arguments, source_tokenizer, target_tokenizer):
+def build(arguments, source_tokenizer, target_tokenizer, steps_per_epoch):
     """The model, compiled."""
     model = models.transformer_translator(
         source_tokenizer.vocabulary_size,
@@ -151,9 +157,20 @@ def build(arguments, source_tokenizer, target_tokenizer):
         dropout=arguments.dropout,
         normalize_first=True,
     )
-    schedule = training.InverseSquareRootSchedule(
-        arguments.width, arguments.warmup, scale=arguments.rate
-    )
+    if arguments.minutes:  # nobody knows how many steps there will be
+        scale = arguments.rate * (arguments.width * arguments.warmup) ** 0.5
+        schedule = training.InverseSquareRootSchedule(
+            arguments.width, arguments.warmup, scale
+        )
+    else:
+        steps = steps_per_epoch * arguments.epochs
+        warmup = min(arguments.warmup, steps // 2)
+        schedule = keras.optimizers.schedules.CosineDecay(
+            initial_learning_rate=0.0,
+            decay_steps=steps - warmup,
+            warmup_target=arguments.rate,
+            warmup_steps=warmup,
+        )
     model.compile(
         optimizer=keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9),
         loss=training.MaskedCrossentropy(label_smoothing=0.1),
@@ -163,29 +180,20 @@ def build(arguments, source_tokenizer, target_tokenizer):
     return model
 
 
-def train(arguments, folder, model, train_pairs, valid_pairs, translate):
+def train(arguments, folder, model, train_data, valid_data, valid_pairs, translate):
     """Fits the model, going on where an earlier run of the same command stopped."""
     finished = folder / "weights.weights.h5"
     if finished.exists():
         print("This run is trained already; remove its folder to train anew.")
         model.load_weights(finished)
         return
-    tokenizers = (translate.source_tokenizer, translate.target_tokenizer)
-    lengths = {
-        "max_source_length": arguments.max_tokens,
-        "max_target_length": arguments.max_tokens,
-        "batch_tokens": arguments.batch_tokens,
-    }
-    train_data = text.translation_dataset(
-        train_pairs, *tokenizers, seed=arguments.seed, **lengths
-    )
-    valid_data = text.translation_dataset(
-        valid_pairs, *tokenizers, shuffle=False, **lengths
-    )
     scored = valid_pairs[:: max(1, len(valid_pairs) // 500)]
     callbacks = [
-        # First, so that an epoch that has been trained is never trained again.
-        keras.callbacks.BackupAndRestore(str(folder / "backup")),
+        # First, so that an epoch that has been trained is never trained again. Kept
+        # until the weights are saved, and doubled, since the kill may fall on a save.
+        keras.callbacks.BackupAndRestore(
+            str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
+        ),
         training.BleuCallback(
             translate,
             [source for source, _ in scored],
@@ -205,7 +213,10 @@ def train(arguments, folder, model, train_pairs, valid_pairs, translate):
         callbacks=callbacks,
         shuffle=False,
     )
-    model.save_weights(finished)
+    partial = folder / "partial.weights.h5"
+    model.save_weights(partial)
+    partial.rename(finished)
+    shutil.rmtree(folder / "backup")
 
 
 def show_translations(valid_pairs, translate, count=10):
@@ -325,7 +336,21 @@ def main():
         tokenizer(folder / f"{side}.tokenizer", sentences, arguments.vocabulary)
         for side, sentences in zip(("source", "target"), zip(*train_pairs))
     )
-    model = build(arguments, source_tokenizer, target_tokenizer)
+    train_data, valid_data = (
+        text.translation_dataset(
+            pairs,
+            source_tokenizer,
+            target_tokenizer,
+            max_source_length=arguments.max_tokens,
+            max_target_length=arguments.max_tokens,
+            batch_tokens=arguments.batch_tokens,
+            seed=arguments.seed,
+        )
+        for pairs in (train_pairs, valid_pairs)
+    )
+    model = build(
+        arguments, source_tokenizer, target_tokenizer, train_data.report.num_batches
+    )
     parts = inspection.count_parameters(model)
     print("Parameters:", ", ".join(f"{k} {v:,}" for k, v in parts.items() if v))
     translate = serving.Translator(
@@ -335,13 +360,11 @@ def main():
         max_length=arguments.max_tokens,
         max_source_length=arguments.max_tokens,
     )
-    train(arguments, folder, model, train_pairs, valid_pairs, translate)
+    train(arguments, folder, model, train_data, valid_data, valid_pairs, translate)
     score = show_translations(valid_pairs, translate)
     plot_curve(folder)
     middle = sorted((source for source, _ in valid_pairs), key=len)
-    show_attention(
-        model, translate, middle[len(middle) // 2], folder / "attention.png"
-    )
+    show_attention(model, translate, middle[len(middle) // 2], folder / "attention.png")
     export_and_ask(arguments, folder, model, valid_pairs, translate)
     print(
         f"Done in {(time.monotonic() - started) / 60:.1f} minutes, BLEU {score:.1f}, "

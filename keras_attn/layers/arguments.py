@@ -27,7 +27,7 @@ def rate(name, value):
 
 
 def clone_initializer(initializer):
-    """A copy with a seed of its own, so that two weights never start equal."""
+    """A copy, with another seed unless the user fixed one: weights start apart."""
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
     return initializer

@@ -48,6 +48,10 @@ class HeadsDense(keras.layers.EinsumDense):
             outputs = ops.add(outputs, ops.reshape(self.bias, (-1,)))
         return ops.reshape(outputs, (batch, length, *self.outputs_dims))
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras quantizes no subclass, whose product may differ. Ours is the same.
+        super().quantize(mode, type_check=False, config=config)
+
     def get_config(self):
         config = super().get_config()
         for name in ("equation", "output_shape", "bias_axes", "activation"):

@@ -55,8 +55,7 @@ class MultiHeadAttention(AttentionCore):
 
     Example:
         >>> layer = MultiHeadAttention(num_heads=4)
-        >>> query, value = keras.random.normal((2, 5, 16)), keras.random.normal((2, 7, 16))
-        >>> layer(query, value).shape
+        >>> layer(keras.ops.ones((2, 5, 16)), keras.ops.ones((2, 7, 16))).shape
         (2, 5, 16)
 
     Reference:

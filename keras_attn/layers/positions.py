@@ -13,4 +13,6 @@ def positions_of(inputs, start_index=0, positions=None):
     """
     if positions is not None:
         return ops.cast(positions, "int32")
-    return ops.arange(ops.shape(inputs)[-2], dtype="int32") + start_index
+    return ops.arange(ops.shape(inputs)[-2], dtype="int32") + (
+        start_index if isinstance(start_index, int) else ops.cast(start_index, "int32")
+    )

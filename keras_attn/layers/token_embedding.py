@@ -81,11 +81,21 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         self.supports_masking = True
 
     def call(self, inputs, reverse=False):
-        if reverse:
-            return super().call(inputs, reverse=True)
-        check_ids(inputs, self.vocabulary_size, self.name)
-        vectors = super().call(inputs)
-        return vectors * math.sqrt(self.hidden_dim) if self.scale else vectors
+        if not reverse:
+            check_ids(inputs, self.vocabulary_size, self.name)
+        return self._scaled(super().call(inputs, reverse), reverse)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras quantizes no subclass, whose `call` may differ. See `quantized_call`.
+        super().quantize(mode, type_check=False, config=config)
+
+    def quantized_call(self, inputs, reverse=False):
+        return self._scaled(super().quantized_call(inputs, reverse), reverse)
+
+    def _scaled(self, outputs, reverse):
+        if reverse or not self.scale:
+            return outputs
+        return outputs * math.sqrt(self.hidden_dim)
 
     def compute_mask(self, inputs, mask=None):
         is_ids = "int" in keras.backend.standardize_dtype(inputs.dtype)

@@ -67,12 +67,12 @@ def transformer_translator(
     )
     has_one_vocabulary = target_vocabulary_size is None
 
-    def embedding(vocabulary_size, name):
+    def embedding(vocabulary_size, name, tie_weights=True):
         return layers.TokenEmbedding(
             vocabulary_size,
             hidden_dim,
             scale=True,
-            tie_weights=share_embeddings,
+            tie_weights=tie_weights,
             dtype=dtype,
             name=name,
         )
@@ -103,6 +103,7 @@ def transformer_translator(
     target_embedding = embedding(
         source_vocabulary_size if has_one_vocabulary else target_vocabulary_size,
         "target_embedding",
+        tie_weights=share_embeddings,
     )
     if has_one_vocabulary and share_embeddings:
         source_embedding = target_embedding

@@ -8,7 +8,6 @@ from keras import ops
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding import step_model
 from keras_attn.models import transformer_translator
 
 V, D, HEADS = 13, 8, 2
@@ -132,9 +131,7 @@ def two_sources():
 def frontier_without_attention():
     """The source's mean is added to every target position."""
     target, (source, context) = ids("target"), encoded()
-    mean = keras.layers.Reshape((1, D))(
-        keras.layers.GlobalAveragePooling1D()(context)
-    )
+    mean = keras.layers.Reshape((1, D))(keras.layers.GlobalAveragePooling1D()(context))
     x = keras.layers.Add()([keras.layers.Embedding(V, D)(target), mean])
     return model(layers.TransformerDecoder(12, HEADS)(x), source, target)
 
@@ -173,6 +170,17 @@ def make(name, seed=0, **options):
     return fill_weights(CASES[name](**options), seed)
 
 
+def lively_translator():
+    """One whose greedy translations differ from source to source, and in length."""
+    model = translator(share_embeddings=False)
+    rng = np.random.default_rng(23)
+    for weight in model.weights:
+        if len(weight.shape) > 1:  # With random biases, one token always wins.
+            fan_in = np.prod(weight.shape[:-1])
+            weight.assign(rng.normal(size=weight.shape) / np.sqrt(fan_in))
+    return model
+
+
 def arrays(model, batch=3, source=5, target=7, seed=0):
     """Random inputs; sources end in padding, targets have it at several places."""
     rng = np.random.default_rng(seed)
@@ -206,7 +214,3 @@ def stepped_logits(step, inputs, sizes):
         logits.append(ops.convert_to_numpy(new))
         index += size
     return np.concatenate(logits, axis=1)
-
-
-def stepping(model, length=7, **options):
-    return step_model(model, length, **options)

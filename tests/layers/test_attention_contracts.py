@@ -15,8 +15,6 @@ from tensors import (
 
 from keras_attn import layers
 
-pytestmark = pytest.mark.every_backend
-
 BATCH, LENGTH, WIDTH, HEADS = 3, 7, 15, 3
 KERNELS = ["auto", "full", "fused"]
 
@@ -121,6 +119,7 @@ def test_batch_composition_does_not_matter(make):
     assert_close(whole[::-1], layer(np.ascontiguousarray(x[::-1])), 2e-6)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nothing_to_attend_to(kernel):
     layer = built(self_attention(attention_kernel=kernel))
@@ -183,6 +182,7 @@ def test_implicit_mask_does_what_the_explicit_one_does(make, normalize_first):
         assert differs[1:, 0].min() > 1e-3
 
 
+@pytest.mark.every_backend
 def test_implicit_masks_of_both_sequences():
     (target, embed_target), (source, embed_source) = masked(), masked(seed=1)
     source = np.ascontiguousarray(source[:, ::-1])
@@ -257,6 +257,7 @@ BAD_MASKS = {
 }
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("bad", BAD_MASKS)
 @pytest.mark.parametrize("make", [self_attention, encoder, decoder])
 def test_bad_masks_are_refused(make, bad):

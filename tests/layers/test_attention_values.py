@@ -8,8 +8,6 @@ from tensors import array, assert_close, fill_weights, lengths_mask, normal
 
 from keras_attn import layers
 
-pytestmark = pytest.mark.every_backend
-
 BATCH, QUERIES, KEYS, HEADS, KEY_DIM, VALUE_DIM = 2, 5, 7, 3, 11, 13
 QUERY_WIDTH, VALUE_WIDTH, KEY_WIDTH, OUTPUT_WIDTH = 17, 19, 23, 29
 KERNELS = ["auto", "full", "fused"]
@@ -34,6 +32,7 @@ def causal(queries, keys):
     return np.tril(np.ones((1, 1, queries, keys), bool))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_all_sizes_differ(kernel, use_bias):
@@ -134,7 +133,10 @@ def test_sizes_of_one(size):
     layer.build(query.shape, value.shape)
     fill_weights(layer)
     expected, weights = multi_head_attention(
-        layer.get_weights(), query, value, allowed=causal(*[one["queries"], one["keys"]])
+        layer.get_weights(),
+        query,
+        value,
+        allowed=causal(*[one["queries"], one["keys"]]),
     )
     output, scores = layer(
         query, value, use_causal_mask=True, return_attention_scores=True
@@ -154,6 +156,7 @@ def test_scale_is_of_the_key_dim():
     assert_close(layer(x), expected)
 
 
+@pytest.mark.every_backend
 def test_softmax_is_in_float32():
     """In float16 the exponentials of such scores would overflow or vanish."""
     layer = layers.MultiHeadSelfAttention(1, key_dim=2, dtype="mixed_float16")
@@ -176,9 +179,7 @@ def test_dropout_keeps_the_mean_and_the_scores():
     layer.build(x.shape)
     fill_weights(layer)
     still, scores = layer(x, return_attention_scores=True)
-    runs = [
-        layer(x, training=True, return_attention_scores=True) for _ in range(30)
-    ]
+    runs = [layer(x, training=True, return_attention_scores=True) for _ in range(30)]
     moved = np.mean([array(output) for output, _ in runs], axis=0)
     assert not np.allclose(array(runs[0][0]), array(still), atol=0.1)
     assert not np.allclose(array(runs[0][0]), array(runs[1][0]), atol=0.1)
@@ -203,6 +204,7 @@ def test_dropout_rate_is_the_share_of_zeros():
     assert abs((output == 0).mean() - 0.25) < 0.06
 
 
+@pytest.mark.every_backend
 def test_dropout_is_off_by_default_and_repeats_with_its_seed():
     x = normal(BATCH, QUERIES, 15)
     first = layers.MultiHeadSelfAttention(HEADS, dropout=0.5, seed=11)

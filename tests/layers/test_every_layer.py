@@ -12,8 +12,6 @@ from tensors import array, assert_close, fill_weights
 
 from keras_attn import layers
 
-pytestmark = pytest.mark.every_backend
-
 
 @pytest.fixture(params=CASES)
 def case(request):
@@ -75,6 +73,7 @@ def test_config_round_trip(case):
     assert set(dir(copy)) == set(dir(layer))
 
 
+@pytest.mark.every_backend
 def test_json_round_trip(case):
     layer = case.make()
     text = json.dumps(keras.saving.serialize_keras_object(layer))
@@ -84,6 +83,7 @@ def test_json_round_trip(case):
     assert json.loads(text)["registered_name"].startswith("keras_attn>")
 
 
+@pytest.mark.every_backend
 def test_weights_exist_after_build_alone(case):
     built, called = case.make(name="layer"), case.make(name="layer")
     built.build(*case.shapes())
@@ -112,6 +112,7 @@ def test_children_have_names_of_their_own(case):
     assert len(set(paths)) == len(paths)
 
 
+@pytest.mark.every_backend
 def test_symbolic_shapes_equal_eager_ones(case):
     layer = case.make()
     symbols = case.symbols()
@@ -179,6 +180,7 @@ def test_half_precision_is_near_full(case):
     assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
 
 
+@pytest.mark.every_backend
 def test_fit_moves_every_weight(case):
     layer = case.make()
     inputs = case.symbols()

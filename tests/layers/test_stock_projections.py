@@ -68,7 +68,14 @@ def test_lora_is_merged_when_saved(tmp_path):
     assert_close(keras.saving.load_model(tmp_path / "model.keras")(x), model(x), 1e-6)
 
 
-def test_int8_is_near(tmp_path):
+# Keras warns of every layer it leaves as it is; of these it should.
+quantizes = pytest.mark.filterwarnings(
+    "ignore:Layer (InputLayer|Dropout|LayerNormalization) does not have a `quantize`"
+)
+
+
+@quantizes
+def test_int8_is_near():
     model, layer = self_attention_model()
     x = normal(2, 7, WIDTH)
     before = array(model(x))
@@ -76,10 +83,9 @@ def test_int8_is_near(tmp_path):
     assert {p.quantization_mode for p in projections(layer)} == {"int8"}
     after = array(model(x))
     assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
-    model.save(tmp_path / "model.keras")
-    assert_close(keras.saving.load_model(tmp_path / "model.keras")(x), after, 1e-6)
 
 
+@quantizes
 def test_int8_of_blocks():
     source = keras.Input((None, WIDTH), name="source")
     target = keras.Input((None, WIDTH), name="target")
@@ -99,9 +105,10 @@ def test_a_dtype_policy_for_each_projection():
     policies = keras.dtype_policies.DTypePolicyMap("float32")
     policies["attention/query"] = keras.dtype_policies.get("int8_from_float32")
     layer = layers.MultiHeadSelfAttention(3, dtype=policies, name="attention")
-    layer(normal(2, 7, WIDTH))
+    output = layer(normal(2, 7, WIDTH))
     modes = [projection.quantization_mode for projection in projections(layer)]
     assert modes == ["int8", None, None, None]
+    assert np.isfinite(array(output)).all()
 
 
 def test_regularizers_and_constraints_reach_the_kernels_and_biases():
@@ -124,7 +131,7 @@ def test_regularizers_and_constraints_reach_the_kernels_and_biases():
 
 @pytest.mark.parametrize("make", ["attention", "block"])
 def test_no_two_weights_start_equal(make):
-    initializer = keras.initializers.GlorotUniform(seed=3)
+    initializer = keras.initializers.GlorotUniform()
     if make == "attention":
         layer = layers.MultiHeadSelfAttention(3, kernel_initializer=initializer)
     else:

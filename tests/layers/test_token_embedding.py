@@ -55,7 +55,7 @@ def test_the_mask_passes_through_the_projection_back():
 def test_ids_outside_are_refused(bad):
     ids = IDS.copy()
     ids[1, 1] = bad
-    message = rf"must be in \[0, {VOCABULARY}\)\. Received: id={bad}$"
+    message = rf"must be in \[0, {VOCABULARY}\)\. Received: id={bad}\b"
     with pytest.raises(ValueError, match=message):
         embedding(name="target")(ids)
 
@@ -78,8 +78,10 @@ def test_initial_logits_are_near_unit_size():
     assert 0.9 < logits.std() < 1.1
 
 
-def test_scale_survives_int8_quantization():
-    layer = embedding(scale=True)
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`")
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_scale_survives_int8_quantization(tmp_path, tie_weights):
+    layer = embedding(scale=True, tie_weights=tie_weights)
     inputs = keras.Input((None,), dtype="int32")
     vectors = layer(inputs)
     model = keras.Model(inputs, [vectors, layer(vectors, reverse=True)])
@@ -87,3 +89,8 @@ def test_scale_survives_int8_quantization():
     model.quantize("int8")
     for found, expected in zip(model(IDS), before):
         assert np.abs(array(found) - expected).max() < 0.05 * np.abs(expected).max()
+    assert layer.quantization_mode == "int8"
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for found, expected in zip(loaded(IDS), model(IDS)):
+        assert_close(found, expected, 1e-6)

@@ -14,7 +14,6 @@ def expected(buffer, new, index):
     return result
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("length", [1, 3, 7])
 @pytest.mark.parametrize("tail", [(), (3,), (3, 5)])
 def test_against_slices(length, tail):

@@ -97,7 +97,6 @@ def test_kernels_have_the_same_finite_gradients(call):
         assert_close(fused, full, 1e-4)
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_gradients_against_finite_differences(kernel):
     arrays = [normal(1, 2, 2, 3, seed=seed) for seed in range(3)]

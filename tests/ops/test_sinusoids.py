@@ -31,7 +31,6 @@ def test_against_the_formula(dim, interleaved):
     assert_close(found, expected(np.arange(50), dim, interleaved=interleaved))
 
 
-@pytest.mark.every_backend
 def test_other_wavelengths_and_shapes():
     positions = np.random.default_rng(0).integers(0, 200, (2, 3))
     found = sinusoids(keras.ops.convert_to_tensor(positions), 5, max_wavelength=77)

@@ -1,0 +1,190 @@
+"""Attention weights read out of models that were not built to show them."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from tensors import array, fill_weights
+
+from keras_attn import layers
+from keras_attn.inspection import attention_maps
+
+
+@pytest.fixture(scope="module")
+def maps(translator, batch):
+    return attention_maps(translator, batch)
+
+
+def test_one_map_for_each_attention(maps):
+    shapes = {name: weights.shape for name, weights in maps.items()}
+    assert shapes == {
+        "encoder_0": (2, 3, 7, 7),
+        "decoder_0/self_attention": (2, 3, 5, 5),
+        "decoder_0/cross_attention": (2, 3, 5, 7),
+        "decoder_1/self_attention": (2, 3, 5, 5),
+        "decoder_1/cross_attention": (2, 3, 5, 7),
+    }
+    assert all(isinstance(weights, np.ndarray) for weights in maps.values())
+    assert all(weights.dtype == "float32" for weights in maps.values())
+
+
+def test_rows_share_one_among_the_real_keys(maps, batch):
+    for name, weights in maps.items():
+        keys = batch["target" if name.endswith("self_attention") else "source"] != 0
+        assert weights.min() >= 0
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+        padded = np.broadcast_to(~keys[:, None, None, :], weights.shape)
+        assert padded.any()
+        assert not weights[padded].any()
+
+
+def test_decoders_do_not_look_ahead(maps):
+    later = ~np.tri(5, dtype=bool)
+    for i in range(2):
+        assert not maps[f"decoder_{i}/self_attention"][..., later].any()
+    assert maps["decoder_0/cross_attention"][:, :, 0, 1:4].all()
+    assert maps["encoder_0"][1][..., ~np.tri(7, dtype=bool)].all()
+
+
+def test_they_are_what_the_layers_give(translator, maps, batch):
+    """Each block called by hand on what comes into it, masks given explicitly."""
+    names = ["source_dropout", "target_dropout", "encoder_0", "decoder_0"]
+    between = keras.Model(
+        translator.input, {n: translator.get_layer(n).output for n in names}
+    )(batch)
+    source, target = batch["source"] != 0, batch["target"] != 0
+    _, encoder = translator.get_layer("encoder_0")(
+        array(between["source_dropout"]),
+        padding_mask=source,
+        return_attention_scores=True,
+    )
+    np.testing.assert_allclose(maps["encoder_0"], array(encoder), atol=1e-6)
+    for i, before in enumerate(["target_dropout", "decoder_0"]):
+        _, scores = translator.get_layer(f"decoder_{i}")(
+            array(between[before]),
+            array(between["encoder_0"]),
+            decoder_padding_mask=target,
+            encoder_padding_mask=source,
+            return_attention_scores=True,
+        )
+        for part, expected in scores.items():
+            found = maps[f"decoder_{i}/{part}"]
+            np.testing.assert_allclose(found, array(expected), atol=1e-6)
+
+
+def test_the_model_stays_as_it_was(translator, batch):
+    before = array(translator(batch))
+    attention_maps(translator, batch)
+    np.testing.assert_array_equal(array(translator(batch)), before)
+    assert not any(layer.name.endswith("_scores") for layer in translator.layers)
+
+
+def ids(name="ids"):
+    return keras.Input((None,), dtype="int32", name=name)
+
+
+def stacked_pair(make):
+    """Two attention layers over one embedded input, a residual sum between them."""
+    tokens = ids()
+    x = keras.layers.Embedding(11, 8, mask_zero=True)(tokens)
+    for name in ("first", "second"):
+        x = keras.layers.Add()([x, make(name)(x)])
+    return fill_weights(keras.Model(tokens, x))
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kind", ["stock", "ours"])
+def test_stacked_attention_layers(kind):
+    """Masks reach the second layer through what stands between the two."""
+    if kind == "stock":
+        model = stacked_pair(
+            lambda name: (
+                lambda x: keras.layers.MultiHeadAttention(2, 4, name=name)(
+                    x, x, use_causal_mask=True
+                )
+            )
+        )
+    else:
+        model = stacked_pair(
+            lambda name: (
+                lambda x: layers.MultiHeadSelfAttention(2, name=name)(
+                    x, use_causal_mask=True
+                )
+            )
+        )
+    tokens = np.array([[4, 5, 6, 0, 0], [1, 2, 3, 4, 5]], "int32")
+    maps = attention_maps(model, tokens)
+    assert list(maps) == ["first", "second"]
+    x = model.layers[1](tokens)
+    causal = np.tri(5, dtype=bool)[None]
+    keep = causal & (tokens != 0)[:, None, :]
+    for name, weights in maps.items():
+        x = array(x)
+        layer = model.get_layer(name)
+        arguments = [x, x] if kind == "stock" else [x]
+        attended, expected = layer(
+            *arguments, attention_mask=keep, return_attention_scores=True
+        )
+        real = np.broadcast_to((tokens != 0)[:, None, :, None], weights.shape)
+        np.testing.assert_allclose(weights[real], array(expected)[real], atol=1e-6)
+        assert not weights[real & ~keep[:, None]].any()
+        x = x + array(attended)
+
+
+def test_a_layer_called_twice_gives_two_maps():
+    query, context = keras.Input((5, 8), name="q"), keras.Input((7, 8), name="c")
+    layer = layers.CrossAttention(2, name="cross")
+    model = keras.Model([query, context], layer(layer(query, context), context))
+    fill_weights(model)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(3, n, 8)).astype("float32") for n in (5, 7)]
+    maps = attention_maps(model, arrays)
+    assert list(maps) == ["cross", "cross_1"]
+    first, scores = layer(*arrays, return_attention_scores=True)
+    np.testing.assert_allclose(maps["cross"], array(scores), atol=1e-6)
+    _, scores = layer(first, arrays[1], return_attention_scores=True)
+    np.testing.assert_allclose(maps["cross_1"], array(scores), atol=1e-6)
+
+
+def test_inputs_are_given_as_the_model_takes_them():
+    """A list in the order of the model's inputs, which is not that of their names."""
+    query, context = keras.Input((5, 8), name="z"), keras.Input((7, 6), name="a")
+    model = keras.Model(
+        [query, context], layers.CrossAttention(2, name="cross")(query, context)
+    )
+    arrays = {"z": np.ones((1, 5, 8)), "a": np.ones((1, 7, 6))}
+    assert attention_maps(model, list(arrays.values()))["cross"].shape == (1, 2, 5, 7)
+    assert attention_maps(model, arrays)["cross"].shape == (1, 2, 5, 7)
+
+
+def test_dropout_is_off():
+    tokens = ids()
+    x = keras.layers.Embedding(11, 8)(tokens)
+    model = keras.Model(tokens, layers.TransformerEncoder(8, 2, dropout=0.9)(x))
+    (weights,) = attention_maps(model, np.ones((2, 5), "int32")).values()
+    np.testing.assert_allclose(weights, 0.2, atol=1e-6)
+
+
+def test_a_model_that_asks_for_scores_itself():
+    query = keras.Input((5, 8))
+    layer = layers.MultiHeadSelfAttention(2, name="own")
+    output, scores = layer(query, return_attention_scores=True)
+    model = keras.Model(query, ops.matmul(ops.mean(scores, axis=1), output))
+    array_in = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    maps = attention_maps(model, array_in)
+    _, expected = layer(array_in, return_attention_scores=True)
+    assert list(maps) == ["own"]
+    np.testing.assert_allclose(maps["own"], array(expected), atol=1e-6)
+
+
+def test_models_without_attention_or_graph():
+    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="only")])
+    with pytest.raises(ValueError, match="attention layer.*Received.*'only'"):
+        attention_maps(plain, np.ones((1, 4)))
+
+    class Subclassed(keras.Model):
+        def call(self, inputs):
+            return inputs
+
+    with pytest.raises(ValueError, match="Functional.*Received: model="):
+        attention_maps(Subclassed(), np.ones((1, 4)))

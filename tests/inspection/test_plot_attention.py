@@ -1,0 +1,92 @@
+"""Heat maps: what is drawn, and with which letters."""
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from keras_attn.inspection import plot_attention
+
+SOURCE, TARGET = ["a", "b", "c"], ["x", "y"]
+
+
+def weights(*shape):
+    return np.random.default_rng(0).random(shape)
+
+
+def maps(figure):
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def draw(figure):
+    """Drawing is where a missing letter would raise a warning, here an error."""
+    figure.savefig(io.BytesIO(), format="png", dpi=50)
+
+
+def labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_one_map():
+    values = weights(2, 3)
+    figure = plot_attention(values, SOURCE, TARGET, title="one")
+    assert isinstance(figure, Figure)
+    (axes,) = maps(figure)
+    (image,) = axes.images
+    np.testing.assert_allclose(image.get_array(), values, rtol=1e-6)
+    assert labels(axes.xaxis) == SOURCE
+    assert labels(axes.yaxis) == TARGET
+    assert figure.get_suptitle() == "one"
+    draw(figure)
+
+
+def test_a_grid_on_one_scale():
+    values = weights(5, 2, 3)
+    figure = plot_attention(values, SOURCE, TARGET, columns=3)
+    assert [axes.get_title() for axes in maps(figure)] == [
+        f"head {i}" for i in range(5)
+    ]
+    for head, axes in enumerate(maps(figure)):
+        np.testing.assert_allclose(axes.images[0].get_array(), values[head], rtol=1e-6)
+        assert axes.images[0].get_clim() == pytest.approx((0, values.max()))
+        grid = axes.get_subplotspec().get_gridspec()
+        assert (grid.nrows, grid.ncols) == (2, 3)
+    draw(figure)
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        (["나는", "학교에", "간다."], "나는 학교에 간다."),
+        (["▁the", "$x$", "a_b^c"], "100$ and 200$"),
+        (["", " ", "é"], None),
+    ],
+)
+def test_labels_are_drawn_as_they_are(source, title):
+    figure = plot_attention(weights(2, 3), source, ["go", "한국어"], title=title)
+    draw(figure)
+    assert labels(maps(figure)[0].xaxis) == source
+
+
+def test_weights_that_are_all_zero():
+    draw(plot_attention(np.zeros((2, 3)), SOURCE, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "target"),
+    [
+        ((2, 3), SOURCE[:2], TARGET),
+        ((2, 3), SOURCE, TARGET[:1]),
+        ((3, 2), SOURCE, TARGET),
+        ((4, 3, 2), SOURCE, TARGET),
+        ((3,), SOURCE, TARGET),
+        ((1, 4, 2, 3), SOURCE, TARGET),
+    ],
+)
+def test_labels_that_do_not_fit(shape, source, target):
+    message = (
+        f"label.*Received: weights of shape.*{len(target)} target.*{len(source)} source"
+    )
+    with pytest.raises(ValueError, match=message):
+        plot_attention(weights(*shape), source, target)

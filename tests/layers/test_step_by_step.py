@@ -1,0 +1,161 @@
+"""Layers one token at a time, with a cache, against themselves all at once."""
+
+import keras
+import numpy as np
+import pytest
+from tensors import (
+    array,
+    assert_close,
+    assert_equal,
+    fill_weights,
+    lengths_mask,
+    normal,
+)
+
+from keras_attn import decoding, layers
+
+BATCH, LENGTH, TOTAL, WIDTH, HEADS, ROOM = 2, 5, 3, 6, 2, 8
+X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)
+KEEP, CONTEXT_KEEP = lengths_mask([5, 3], LENGTH), lengths_mask([3, 2], TOTAL)
+
+
+def empty(layer):
+    return {
+        name: keras.ops.zeros((BATCH, *leaf.shape[1:]), dtype=leaf.dtype)
+        for name, leaf in layer.cache_spec(BATCH, ROOM).items()
+    }
+
+
+def in_steps(layer, sizes, padding_name=None, **context):
+    """Outputs of `cached_call`s over the next `sizes` tokens each, joined."""
+    cache, index, outputs = empty(layer), 0, []
+    for size in sizes:
+        arguments = {}
+        if padding_name:
+            arguments[padding_name] = KEEP[:, index : index + size]
+        if not isinstance(layer, layers.TransformerDecoder):
+            arguments["use_causal_mask"] = True
+        output, cache = layer.cached_call(
+            keras.ops.convert_to_tensor(X[:, index : index + size]),
+            cache=cache,
+            index=keras.ops.convert_to_tensor(index, dtype="int32"),
+            **arguments,
+            **context,
+        )
+        outputs.append(array(output))
+        index += size
+    return np.concatenate(outputs, axis=1), cache
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kernel", ["full", "fused"])
+@pytest.mark.parametrize("sizes", [[1] * LENGTH, [2, 1, 2], [LENGTH]])
+def test_self_attention(sizes, kernel):
+    layer = layers.MultiHeadSelfAttention(
+        HEADS, value_dim=5, dropout=0.5, attention_kernel=kernel
+    )
+    layer.build(X.shape)
+    fill_weights(layer)
+    found, cache = in_steps(layer, sizes, "padding_mask")
+    expected = layer(X, padding_mask=KEEP, use_causal_mask=True)
+    assert_close(found, expected)
+    assert_equal(array(cache["keep"])[:, :LENGTH], KEEP)
+    assert_equal(array(cache["key"])[:, LENGTH:], 0.0)
+    spec = layer.cache_spec(BATCH, ROOM)
+    assert {n: tuple(leaf.shape) for n, leaf in cache.items()} == {
+        n: leaf.shape for n, leaf in spec.items()
+    }
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_decoder(normalize_first):
+    layer = layers.TransformerDecoder(7, HEADS, normalize_first=normalize_first)
+    layer.build(X.shape, CONTEXT.shape)
+    fill_weights(layer)
+    context = layer.project_context(keras.ops.convert_to_tensor(CONTEXT))
+    found, _ = in_steps(
+        layer,
+        [2, 1, 1, 1],
+        "decoder_padding_mask",
+        context=context,
+        encoder_padding_mask=CONTEXT_KEEP,
+    )
+    expected = layer(
+        X, CONTEXT, decoder_padding_mask=KEEP, encoder_padding_mask=CONTEXT_KEEP
+    )
+    assert_close(found, expected)
+
+
+def test_a_later_token_does_not_change_an_earlier_step():
+    layer = layers.TransformerDecoder(7, HEADS)
+    layer.build(X.shape)
+    fill_weights(layer)
+    first, cache = in_steps(layer, [3])
+    stale = {name: array(leaf).copy() for name, leaf in cache.items()}
+    # What stands beyond the index must not be looked at.
+    stale["key"][:, 3:] = 1e3
+    stale["value"][:, 3:] = 1e3
+    stale["keep"][:, 3:] = True
+    arguments = {
+        "decoder_sequence": keras.ops.convert_to_tensor(X[:, 3:4]),
+        "index": keras.ops.convert_to_tensor(3, dtype="int32"),
+    }
+    clean, _ = layer.cached_call(cache=cache, **arguments)
+    stale = {name: keras.ops.convert_to_tensor(leaf) for name, leaf in stale.items()}
+    dirty, _ = layer.cached_call(cache=stale, **arguments)
+    assert_equal(clean, dirty)
+    assert_close(np.concatenate([first, array(clean)], 1), array(layer(X))[:, :4])
+
+
+def test_steps_over_the_future_are_refused():
+    layer = layers.MultiHeadSelfAttention(HEADS, name="looks_ahead")
+    layer.build(X.shape)
+    index = keras.ops.convert_to_tensor(0, dtype="int32")
+    with pytest.raises(ValueError, match="'looks_ahead' attends to tokens that"):
+        layer.cached_call(X[:, :1], cache=empty(layer), index=index)
+    with pytest.raises(ValueError, match="'looks_ahead'.*explicit `attention_mask`"):
+        layer.cached_call(
+            X[:, :1],
+            attention_mask=np.ones((BATCH, 1, 1), bool),
+            use_causal_mask=True,
+            cache=empty(layer),
+            index=index,
+        )
+
+
+@pytest.mark.every_backend
+def test_a_step_model_of_a_translator():
+    """Embedding, positions, masks, both blocks and the way back, and then training."""
+    ids = {
+        "source": keras.Input((None,), dtype="int32", name="source"),
+        "target": keras.Input((None,), dtype="int32", name="target"),
+    }
+    embedding = layers.TokenEmbedding(11, WIDTH, scale=True, name="embedding")
+    positions = layers.SinusoidalPositionEmbedding(name="positions")
+    learned = layers.PositionEmbedding(ROOM, name="learned")
+    encoded = layers.TransformerEncoder(7, HEADS)(positions(embedding(ids["source"])))
+    x = learned(positions(embedding(ids["target"])))
+    x = layers.TransformerDecoder(7, HEADS, normalize_first=True)(x, encoded)
+    model = keras.Model(ids, embedding(x, reverse=True))
+    fill_weights(model)
+    source = np.array([[3, 4, 5], [6, 7, 0]], "int32")
+    target = np.array([[1, 8, 9, 2, 10], [1, 3, 4, 0, 0]], "int32")
+    step = decoding.step_model(model, ROOM)
+
+    def steps():
+        frontier, cache = step.encode({"source": source}), step.empty_cache(BATCH)
+        logits = []
+        for i in range(LENGTH):
+            index = keras.ops.convert_to_tensor(i, dtype="int32")
+            tokens = keras.ops.convert_to_tensor(target[:, i : i + 1])
+            new, cache = step.step(tokens, index, frontier, cache)
+            logits.append(array(new))
+        return np.concatenate(logits, axis=1)
+
+    expected = array(model({"source": source, "target": target}))
+    keep = target != 0
+    assert_close(steps()[keep], expected[keep])
+    fill_weights(model, seed=3)
+    changed = array(model({"source": source, "target": target}))
+    assert np.abs(changed - expected).max() > 0.1
+    assert_close(steps()[keep], changed[keep])

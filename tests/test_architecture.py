@@ -1,0 +1,206 @@
+"""Who may import whom, read off the source with `ast`."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "keras_attn"
+
+# part -> parts it may import, as the table in docs/architecture.md
+ARROWS = {
+    "ops": set(),
+    "text": set(),
+    "layers": {"ops"},
+    "training": {"ops"},
+    "models": {"layers", "ops"},
+    "graph": set(),
+    "decoding": {"graph", "layers", "ops"},
+    "inspection": {"graph", "layers", "ops"},
+    "checkpoints": {"models", "layers"},
+    "serving": {"decoding", "graph", "text"},
+    "_keras_internals": set(),
+    # The face: these two at once, the rest when touched.
+    "__init__": {"layers", "ops"},
+}
+USES_KERAS_INTERNALS = {"layers", "graph", "decoding", "inspection"}
+USES_TENSORFLOW = {"text", "serving"}
+# Frameworks that stand behind Keras: outside `USES_TENSORFLOW` inside functions only,
+# and only in these files, which say what to do on each backend.
+BACKENDS = {"tensorflow", "jax", "torch"}
+KNOWS_BACKENDS = {
+    "decoding/compiled.py": {"tensorflow", "jax", "torch"},
+    "ops/attention.py": {"jax"},
+}
+FORBIDDEN = {"keras_hub", "keras_nlp", "tf_keras"}
+
+
+def imports(tree, package):
+    """The modules a file imports.
+
+    Args:
+        tree: the parsed file.
+        package: dotted name of the package the file is in.
+
+    Yields:
+        Pairs of a dotted module name and whether it is imported inside a function.
+    """
+    inside = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            inside.update(map(id, ast.walk(node)))
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join(
+                    [*parts[: len(parts) - node.level + 1], *base.split(".")]
+                ).rstrip(".")
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and _is_import_call(node.func):
+            names = [
+                argument.value
+                for argument in node.args
+                if isinstance(argument, ast.Constant)
+            ]
+        elif isinstance(node, ast.Attribute):
+            # `import keras` and then `keras.src.something`.
+            value = node.value
+            if isinstance(value, ast.Name) and value.id in ("keras", "keras_attn"):
+                names = [f"{value.id}.{node.attr}"]
+        for name in names:
+            yield name, id(node) in inside
+
+
+def _is_import_call(function):
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    return name in ("import_module", "__import__")
+
+
+def violations(path, source):
+    """What a file imports and may not.
+
+    Args:
+        path: of the file, relative to the package.
+        source: its text.
+
+    Returns:
+        A list of sentences.
+    """
+    parts = pathlib.PurePosixPath(path).with_suffix("").parts
+    part = parts[0]
+    package = ".".join(["keras_attn", *parts[:-1]])
+    found = []
+    if part not in ARROWS:
+        return [f"{path} belongs to no part of the table"]
+    for name, is_inside in imports(ast.parse(source), package):
+        top, *rest = name.split(".")
+        where = f"{path} imports {name}"
+        if top == "keras_attn" and rest:
+            target = rest[0]
+            if target == "_keras_internals":
+                if part not in USES_KERAS_INTERNALS:
+                    found.append(where)
+            elif target in ARROWS or (PACKAGE / target).is_dir():
+                if target != part and target not in ARROWS[part]:
+                    found.append(where)
+        elif top == "keras":
+            if rest[:1] == ["src"] and part != "_keras_internals":
+                found.append(where)
+        elif top in FORBIDDEN:
+            found.append(where)
+        elif top == "tensorflow_text":
+            if part not in USES_TENSORFLOW:
+                found.append(where)
+        elif top in BACKENDS:
+            free = part in USES_TENSORFLOW and top == "tensorflow"
+            if not free and (top not in KNOWS_BACKENDS.get(path, ()) or not is_inside):
+                found.append(where)
+    return found
+
+
+FILES = sorted(str(p.relative_to(PACKAGE).as_posix()) for p in PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_imports(path):
+    assert violations(path, (PACKAGE / path).read_text(encoding="utf-8")) == []
+
+
+def test_the_documents_say_the_same():
+    """Rows such as "| `decoding`, `inspection` | `graph`, `layers`, `ops` |"."""
+    text = (PACKAGE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    table = {}
+    for row in re.findall(r"^\| (`.*?) \| (.*) \|$", text, re.MULTILINE):
+        parts, targets = (re.findall(r"`(\w+)`", cell) for cell in row)
+        table.update({part: set(targets) for part in parts if part in ARROWS})
+    assert table == {part: ARROWS[part] for part in table}
+    assert set(ARROWS) - set(table) <= {"__init__", "_keras_internals", "checkpoints"}
+
+
+def test_the_walk_sees_the_package():
+    assert {"__init__.py", "graph.py", "layers/self_attention.py"} <= set(FILES)
+    seen = [
+        name
+        for path in FILES
+        for name, _ in imports(
+            ast.parse((PACKAGE / path).read_text(encoding="utf-8")), "keras_attn"
+        )
+    ]
+    assert "keras_attn.ops.masks" in seen and "keras.ops" in seen
+
+
+BAD = {
+    "an upward arrow": ("ops/new.py", "from keras_attn.layers import FeedForward"),
+    "a sideways arrow": ("layers/new.py", "import keras_attn.training.masked"),
+    "from the face": ("training/new.py", "from keras_attn import layers"),
+    "relative": ("ops/new.py", "from ..layers import feed_forward"),
+    "relative, of a package": ("ops/new.py", "from .. import models"),
+    "in a function": ("graph.py", "def f():\n    from keras_attn import layers"),
+    "by name": ("ops/new.py", "import importlib as i\ni.import_module('keras_hub')"),
+    "by dunder": ("layers/new.py", "__import__('keras_attn.decoding')"),
+    "through the face": ("ops/new.py", "import keras_attn\nkeras_attn.models"),
+    "private Keras": ("layers/new.py", "from keras.src.backend import get_keras_mask"),
+    "private Keras, renamed": ("layers/new.py", "from keras import src"),
+    "private Keras, dotted": ("ops/new.py", "import keras\nx = keras.src.backend"),
+    "internals": ("training/new.py", "from keras_attn import _keras_internals"),
+    "tensorflow": ("layers/new.py", "import tensorflow as tf"),
+    "tensorflow in a function": ("ops/new.py", "def f():\n    import tensorflow"),
+    "tensorflow at the top": ("decoding/compiled.py", "import tensorflow as tf"),
+    "tensorflow_text": ("decoding/new.py", "import tensorflow_text"),
+    "keras_hub": ("text/new.py", "from keras_hub.layers import TransformerEncoder"),
+    "keras_nlp": ("decoding/new.py", "def f():\n    import keras_nlp"),
+    "torch": ("training/new.py", "import torch.nn"),
+    "a new part": ("utils/new.py", ""),
+    "the face": ("__init__.py", "from keras_attn import text"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_the_walk_finds(bad):
+    path, source = BAD[bad]
+    assert len(violations(path, source)) == 1
+
+
+GOOD = {
+    "downward": ("decoding/new.py", "from keras_attn.layers.residual import residual"),
+    "within": ("ops/new.py", "from keras_attn.ops.masks import Span"),
+    "relative": ("ops/new.py", "from .masks import Span"),
+    "inside a function": (
+        "decoding/compiled.py",
+        "def f():\n    import tensorflow as tf",
+    ),
+    "tensorflow": ("text/new.py", "import tensorflow as tf\nimport tensorflow_text"),
+    "public Keras": ("ops/new.py", "import keras\nfrom keras import ops\nkeras.Input"),
+    "internals": ("graph.py", "from keras_attn._keras_internals import recorded_calls"),
+}
+
+
+@pytest.mark.parametrize("good", GOOD)
+def test_the_walk_lets_pass(good):
+    assert violations(*GOOD[good]) == []

@@ -1,0 +1,35 @@
+"""The tests marked `every_backend`, again on JAX and on PyTorch: one process each."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+TESTS = pathlib.Path(__file__).parent
+FILES = [
+    "ops",
+    "layers/test_every_layer.py",
+    "layers/test_attention_values.py",
+    "layers/test_attention_contracts.py",
+    "layers/test_position_layers.py",
+    "layers/test_token_embedding.py",
+    "layers/test_step_by_step.py",
+]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on(backend):
+    pytest.importorskip(backend)
+    if keras.backend.backend() == backend:
+        pytest.skip("this very run is on it")
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "every_backend", "-x"]
+    command += ["-p", "no:cacheprovider", *(str(TESTS / file) for file in FILES)]
+    result = subprocess.run(
+        command, env=environment, cwd=TESTS.parent, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    assert " passed" in result.stdout
