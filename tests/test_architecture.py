@@ -106,9 +106,8 @@ def violations(path, source):
             if target == "_keras_internals":
                 if part not in USES_KERAS_INTERNALS:
                     found.append(where)
-            elif target in ARROWS or (PACKAGE / target).is_dir():
-                if target != part and target not in ARROWS[part]:
-                    found.append(where)
+            elif target in ARROWS and target not in {part, *ARROWS[part]}:
+                found.append(where)
         elif top == "keras":
             if rest[:1] == ["src"] and part != "_keras_internals":
                 found.append(where)

@@ -18,6 +18,8 @@ FILES = [
     "layers/test_token_embedding.py",
     "layers/test_step_by_step.py",
 ]
+# JAX compiles each operation by itself: let it not take pains over them.
+QUICK_XLA = "--xla_backend_optimization_level=0"
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -25,7 +27,7 @@ def test_on(backend):
     pytest.importorskip(backend)
     if keras.backend.backend() == backend:
         pytest.skip("this very run is on it")
-    environment = {**os.environ, "KERAS_BACKEND": backend}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_XLA}
     command = [sys.executable, "-m", "pytest", "-q", "-m", "every_backend", "-x"]
     command += ["-p", "no:cacheprovider", *(str(TESTS / file) for file in FILES)]
     result = subprocess.run(

@@ -111,4 +111,4 @@ def test_the_face_lists_its_parts():
     assert set(keras_attn.__all__) == set(PUBLIC)
     assert set(PUBLIC) <= set(dir(keras_attn))
     with pytest.raises(AttributeError, match="no attribute 'layer'"):
-        keras_attn.layer
+        _ = keras_attn.layer

@@ -29,8 +29,9 @@ def dot_product_attention(
     plain operations. `"fused"` is the backend's own
     (`keras.ops.dot_product_attention`). `"auto"` takes the fused one on the PyTorch
     backend, which has fused kernels for the CPU and the GPU, and on JAX with an
-    accelerator; it takes the full one on TensorFlow, whose "fused" op is the same
-    plain operations, and wherever the weights are wanted or dropout falls on them.
+    accelerator and keys and values of one size; it takes the full one on TensorFlow,
+    whose "fused" op is the same plain operations, and wherever the weights are wanted
+    or dropout falls on them.
 
     A query with nothing to attend to gets zero weights, a zero output and finite
     gradients. The softmax is computed in float32.
@@ -75,7 +76,8 @@ def dot_product_attention(
         if mask.can_exclude_every_key:
             row_has_key = ops.any(allowed, axis=-1, keepdims=True)
 
-    if _choose(kernel, dropout, return_weights) == "fused":
+    one_size = query.shape[-1] == value.shape[-1]
+    if _choose(kernel, dropout, return_weights, one_size) == "fused":
         if row_has_key is not None:
             # A fused softmax over no keys is not a number. Such a row sees every key
             # here and is set to zero below.
@@ -96,7 +98,7 @@ def dot_product_attention(
     return output
 
 
-def _choose(kernel, dropout, return_weights):
+def _choose(kernel, dropout, return_weights, one_size):
     if kernel not in KERNELS:
         raise ValueError(f"`kernel` must be one of {KERNELS}. Received: {kernel=}")
     needs_weights = return_weights or dropout > 0.0
@@ -106,9 +108,16 @@ def _choose(kernel, dropout, return_weights):
             "kernel='auto' or kernel='full'. Received: "
             f"kernel='fused', {dropout=}, {return_weights=}"
         )
+    fits = one_size or keras.backend.backend() != "jax"
+    if kernel == "fused" and not fits:
+        raise ValueError(
+            "JAX's fused kernel takes keys and values of one size: use kernel='auto' "
+            "or kernel='full'. Received: kernel='fused' and two sizes"
+        )
     if kernel != "auto":
         return kernel
-    return "full" if needs_weights or not _backend_has_fused() else "fused"
+    can_fuse = fits and not needs_weights and _backend_has_fused()
+    return "fused" if can_fuse else "full"
 
 
 def _backend_has_fused():

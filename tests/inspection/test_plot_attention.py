@@ -59,7 +59,7 @@ def test_a_grid_on_one_scale():
     ("source", "title"),
     [
         (["나는", "학교에", "간다."], "나는 학교에 간다."),
-        (["▁the", "$x$", "a_b^c"], "100$ and 200$"),
+        (["▁the", "$_$", "a_b^c"], "no formula: $_$"),
         (["", " ", "é"], None),
     ],
 )

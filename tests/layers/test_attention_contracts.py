@@ -182,7 +182,6 @@ def test_implicit_mask_does_what_the_explicit_one_does(make, normalize_first):
         assert differs[1:, 0].min() > 1e-3
 
 
-@pytest.mark.every_backend
 def test_implicit_masks_of_both_sequences():
     (target, embed_target), (source, embed_source) = masked(), masked(seed=1)
     source = np.ascontiguousarray(source[:, ::-1])

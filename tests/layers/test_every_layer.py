@@ -73,7 +73,6 @@ def test_config_round_trip(case):
     assert set(dir(copy)) == set(dir(layer))
 
 
-@pytest.mark.every_backend
 def test_json_round_trip(case):
     layer = case.make()
     text = json.dumps(keras.saving.serialize_keras_object(layer))
@@ -83,7 +82,6 @@ def test_json_round_trip(case):
     assert json.loads(text)["registered_name"].startswith("keras_attn>")
 
 
-@pytest.mark.every_backend
 def test_weights_exist_after_build_alone(case):
     built, called = case.make(name="layer"), case.make(name="layer")
     built.build(*case.shapes())

@@ -47,7 +47,6 @@ def in_steps(layer, sizes, padding_name=None, **context):
     return np.concatenate(outputs, axis=1), cache
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", ["full", "fused"])
 @pytest.mark.parametrize("sizes", [[1] * LENGTH, [2, 1, 2], [LENGTH]])
 def test_self_attention(sizes, kernel):

@@ -62,13 +62,13 @@ def test_equal_logits(normalize_first):
 
 def test_equal_losses_over_fifty_steps():
     losses = [losses_of(model) for model in pair(normalize_first=False)]
-    assert min(losses[0]) < 0.8 * losses[0][0]
+    assert np.mean(losses[0][-10:]) < np.mean(losses[0][:10]) - 0.2
     np.testing.assert_allclose(*losses, rtol=1e-3, atol=1e-3)
 
 
 def losses_of(model):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
-    model.compile(keras.optimizers.Adam(3e-3), loss, jit_compile=False)
+    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
     # Made here, its variables need no second trace of the training step.
     model.optimizer.build(model.trainable_variables)
     return [float(model.train_on_batch(*batch(step))) for step in range(50)]

@@ -1,19 +1,14 @@
 """A translator with two tokenizers of the kind that tensorflow_text mixes up."""
 
-import numpy as np
 import pytest
-from tensors import fill_weights
+from small_translator import ENGLISH, KOREAN, make
 
-from keras_attn.models import transformer_translator
 from keras_attn.text import (
     CharacterTokenizer,
     SentencePieceTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
 )
-
-KOREAN = ["나는 학교에 간다.", "고양이가 매트 위에 앉았다.", "한국어를 배운다!"]
-ENGLISH = ["I go to school.", "The cat sat on the mat.", "We learn Korean!"]
 
 
 @pytest.fixture(scope="session")
@@ -25,25 +20,6 @@ def tokenizers():
         "character": CharacterTokenizer.train(KOREAN + ENGLISH, 90),
         "word piece": WordPieceTokenizer.train((KOREAN + ENGLISH) * 3, 200),
     }
-
-
-def make(source_size, target_size, seed=0):
-    """Untrained, but what it says differs from text to text and from word to word."""
-    model = transformer_translator(
-        source_size,
-        target_size,
-        num_layers=1,
-        hidden_dim=8,
-        intermediate_dim=12,
-        num_heads=2,
-        share_embeddings=False,
-    )
-    rng = np.random.default_rng(seed)
-    for weight in model.weights:
-        if len(weight.shape) > 1:
-            fan_in = np.prod(weight.shape[:-1])
-            weight.assign(rng.normal(size=weight.shape) / np.sqrt(fan_in))
-    return model
 
 
 @pytest.fixture(scope="session")
