@@ -77,11 +77,11 @@ def parse_arguments():
         "inner": 2 * arguments.width,
         # Few passes over the data leave nothing to regularize.
         "dropout": 0.1 if real and not arguments.minutes else 0.0,
-        "batch_tokens": 1024 if real else 768,
+        "batch_tokens": 1024 if real else 512,
         "warmup": 1000 if real else 300,
         "rate": 2e-3,
-        "epochs": 1000 if arguments.minutes else 15 if real else 8,
-        "bleu_every": 1 if real else 4,
+        "epochs": 1000 if arguments.minutes else 15 if real else 6,
+        "bleu_every": 1 if real else 3,
     }
     for name, value in defaults.items():
         if getattr(arguments, name) is None:

@@ -34,16 +34,14 @@ assert not TRIED, TRIED
 assert "keras_attn.text" not in sys.modules
 
 import numpy as np
-model = models.transformer_translator(
+ids = keras.Input((None,), dtype="int32")
+x = layers.TokenEmbedding(11, 8)(ids)
+x = layers.TransformerEncoder(8, 2)(layers.SinusoidalPositionEmbedding()(x))
+output = keras.Model(ids, x)(np.array([[1, 2, 0]], "int32"))
+assert np.isfinite(keras.ops.convert_to_numpy(output)).all()
+assert models.transformer_translator(
     11, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
-)
-model.compile("sgd", training.MaskedCrossentropy())
-ids = np.ones((2, 3), "int32")
-model.train_on_batch({"source": ids, "target": ids}, ids)
-found = decoding.generate(
-    model, {"source": ids}, start_token_id=1, end_token_id=2, max_length=3
-)
-assert tuple(found["token_ids"].shape) == (2, 1, 3)
+).count_params() > 0
 assert not TRIED, TRIED
 try:
     keras_attn.text

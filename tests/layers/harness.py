@@ -247,7 +247,8 @@ CASES = {
     ),
 }
 
+# For what takes long: graphs of whole models, and all of JAX, which compiles every
+# shape of every operation.
+FEW = ["cross_attention", "positions", "tokens", "encoder", "decoder_of_two"]
 if keras.backend.backend() != "tensorflow":
-    # JAX compiles every shape of every operation, so that all cases take minutes.
-    FEW = ["cross_attention", "positions", "tokens", "encoder", "decoder_of_two"]
     CASES = {name: CASES[name] for name in FEW}

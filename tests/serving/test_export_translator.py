@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sentencepiece import SentencePieceProcessor
 from small_translator import KOREAN, make
 
 from keras_attn.decoding import generate
@@ -82,6 +83,27 @@ def test_a_fresh_process_says_word_for_word_the_same(exported):
             np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-5)
             said.update(answer["text"])
     assert len(said) > 8, "a model that says one thing shows nothing"
+
+
+def test_the_two_vocabularies_are_kept_apart(exported, model, tokenizers):
+    """SentencePiece itself, which knows no graphs, reads and writes the ids."""
+    source, target = (
+        SentencePieceProcessor(
+            model_proto=base64.b64decode(tokenizers[side].get_config()["model"])
+        )
+        for side in ("source", "target")
+    )
+    ids = [[*source.encode(" " + text), 3] for text in KOREAN]
+    longest = max(map(len, ids))
+    found = generate(
+        model,
+        {"source": np.array([row + [0] * (longest - len(row)) for row in ids])},
+        start_token_id=2,
+        end_token_id=3,
+        max_length=LENGTH,
+    )
+    expected = [target.decode(row[0].tolist()) for row in found["token_ids"].numpy()]
+    assert [base64.b64decode(t).decode() for t in exported[2][1]["text"]] == expected
 
 
 def test_odd_texts_get_an_answer_each(exported):
