@@ -116,7 +116,8 @@ def test_symbolic_shapes_equal_eager_ones(case):
     symbols = case.symbols()
     output = case.call(layer, symbols)
     model = keras.Model(symbols, output)
-    for sizes in ({}, {"B": 3, "T": 5, "S": 2}):
+    few = keras.backend.backend() == "jax"
+    for sizes in [{}, {"B": 3, "T": 5, "S": 2}][few:]:
         arrays = case.arrays(**sizes)
         eager = case.call(layer, arrays)
         expected = tuple(
@@ -187,8 +188,9 @@ def test_fit_moves_every_weight(request, case):
     model = keras.Model(inputs, outputs)
     # A step of plain gradient descent moves a weight if and only if it has a gradient.
     eagerly = request.node.callspec.params["case"] not in FEW
+    compiles = keras.backend.backend() == "jax"  # One program, or many small ones.
     model.compile(
-        keras.optimizers.SGD(1.0), "mse", jit_compile=False, run_eagerly=eagerly
+        keras.optimizers.SGD(1.0), "mse", jit_compile=compiles, run_eagerly=eagerly
     )
     before = [array(weight) for weight in layer.trainable_weights]
     arrays = case.arrays()
