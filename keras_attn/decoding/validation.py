@@ -75,12 +75,12 @@ def vocabulary_sizes(model):
 def _random_inputs(model, target, length):
     rng = np.random.default_rng(0)
     sizes = vocabulary_sizes(model)
+    # No longer than the learned positions of any side.
+    rooms = (getattr(c.operation, "sequence_length", None) for c in graph.calls(model))
+    free = min(LENGTH, *(room for room in rooms if isinstance(room, int)), LENGTH)
     inputs = {}
     for tensor in model.inputs:
-        shape = [
-            BATCH,
-            *(LENGTH if axis is None else axis for axis in tensor.shape[1:]),
-        ]
+        shape = [BATCH, *(free if axis is None else axis for axis in tensor.shape[1:])]
         if tensor.name == target:
             shape[1] = length
         dtype = keras.backend.standardize_dtype(tensor.dtype)

@@ -251,3 +251,13 @@ def test_what_is_no_functional_model_with_one_output():
 def test_a_length_without_room(length):
     with pytest.raises(ValueError, match=f"max_length={length}"):
         step_model(language_model(), length)
+
+
+def test_few_learned_source_positions():
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    encoded = layers.PositionEmbedding(3)(layers.TokenEmbedding(11, 8)(source))
+    decoded = layers.TokenEmbedding(11, 8)(target)
+    decoded = layers.TransformerDecoder(8, 2)(decoded, encoded)
+    model = keras.Model([source, target], keras.layers.Dense(11)(decoded))
+    assert step_model(model, 5).max_length == 5

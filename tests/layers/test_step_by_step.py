@@ -13,6 +13,7 @@ from tensors import (
 )
 
 from keras_attn import decoding, layers
+from keras_attn.decoding.compiled import compiled
 
 BATCH, LENGTH, TOTAL, WIDTH, HEADS, ROOM = 2, 5, 3, 6, 2, 8
 X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)
@@ -140,21 +141,30 @@ def test_a_step_model_of_a_translator():
     source = np.array([[3, 4, 5], [6, 7, 0]], "int32")
     target = np.array([[1, 8, 9, 2, 10], [1, 3, 4, 0, 0]], "int32")
     step = decoding.step_model(model, ROOM)
+    # Compiled, as `generate` does: weights changed later must be used all the same.
+    run, encode, full = (
+        compiled(function, model.variables)
+        for function in (step.step, step.encode, lambda inputs: model(inputs))
+    )
+    inputs = {
+        "source": keras.ops.convert_to_tensor(source),
+        "target": keras.ops.convert_to_tensor(target),
+    }
 
     def steps():
-        frontier, cache = step.encode({"source": source}), step.empty_cache(BATCH)
+        frontier, cache = encode(inputs), step.empty_cache(BATCH)
         logits = []
         for i in range(LENGTH):
             index = keras.ops.convert_to_tensor(i, dtype="int32")
             tokens = keras.ops.convert_to_tensor(target[:, i : i + 1])
-            new, cache = step.step(tokens, index, frontier, cache)
+            new, cache = run(tokens, index, frontier, cache)
             logits.append(array(new))
         return np.concatenate(logits, axis=1)
 
-    expected = array(model({"source": source, "target": target}))
+    expected = array(full(inputs))
     keep = target != 0
     assert_close(steps()[keep], expected[keep])
     fill_weights(model, seed=3)
-    changed = array(model({"source": source, "target": target}))
+    changed = array(full(inputs))
     assert np.abs(changed - expected).max() > 0.1
     assert_close(steps()[keep], changed[keep])
