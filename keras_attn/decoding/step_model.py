@@ -15,8 +15,8 @@ class StepModel(keras.Model):
     """The Functional model of one decoding step, made by `step_model`.
 
     Inputs, a dict:
-        `"tokens"`: int32 `(B, T)`, the next token, or at first the whole prompt.
-        `"index"`: int32 scalar, position of the first of these tokens.
+        `"step_tokens"`: int32 `(B, T)`, the next token, or at first the whole prompt.
+        `"step_index"`: int32 scalar, position of the first of these tokens.
         `"frontier"`: what `encode` gave (left out where there is no frontier).
         `"cache"`: what `empty_cache` or the last step gave (likewise).
     Outputs, a dict:
@@ -73,7 +73,7 @@ class StepModel(keras.Model):
 
     def step(self, tokens, index, frontier, cache):
         """Logits `(B, T, V)` of the new tokens, and the cache after them."""
-        inputs = {"tokens": tokens, "index": index}
+        inputs = {"step_tokens": tokens, "step_index": index}
         if frontier:
             inputs["frontier"] = frontier
         if cache:
@@ -165,8 +165,9 @@ class _Builder:
         self.cache_inputs = {}  # wrapper name -> {leaf: input}
         self.cache_outputs = {}
         self.names = set()  # of the wrappers
-        self.tokens = keras.Input((None,), dtype=target.dtype, name="tokens")
-        self.index = keras.Input(batch_shape=(), dtype="int32", name="index")
+        # Names that no layer of a user's model is likely to have.
+        self.tokens = keras.Input((None,), dtype=target.dtype, name="step_tokens")
+        self.index = keras.Input(batch_shape=(), dtype="int32", name="step_index")
         self.values = {id(target): self.tokens}
 
     def build(self):
@@ -180,7 +181,7 @@ class _Builder:
             if any(id(tensor) in self.moving for tensor in call.outputs):
                 outputs = keras.tree.flatten(self._replay(call))
                 self.values.update(zip(map(id, call.outputs), outputs))
-        inputs = {"tokens": self.tokens, "index": self.index}
+        inputs = {"step_tokens": self.tokens, "step_index": self.index}
         outputs = {"logits": self.values[id(output)]}
         if self.frontier_inputs:
             inputs["frontier"] = self.frontier_inputs

@@ -257,7 +257,7 @@ def test_few_learned_source_positions():
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     encoded = layers.PositionEmbedding(3)(layers.TokenEmbedding(11, 8)(source))
-    decoded = layers.TokenEmbedding(11, 8)(target)
-    decoded = layers.TransformerDecoder(8, 2)(decoded, encoded)
+    decoded = layers.TokenEmbedding(11, 8, name="tokens")(target)
+    decoded = layers.TransformerDecoder(8, 2, name="index")(decoded, encoded)
     model = keras.Model([source, target], keras.layers.Dense(11)(decoded))
     assert step_model(model, 5).max_length == 5
