@@ -135,13 +135,18 @@ def torch_calls(depth, width, inner, heads, has_decoder, data, labels):
 
 
 def medians(calls, rounds):
-    """Median seconds of each call, taken in turns."""
+    """Median seconds of each call, taken in turns.
+
+    Each timed call follows an untimed one of its own: the threads of another runtime
+    go on spinning for a while, and would slow whoever comes next.
+    """
     times = {name: [] for name in calls}
     for call in calls.values():
         call()
         call()
     for _ in range(rounds):
         for name, call in calls.items():
+            call()
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
