@@ -1,6 +1,6 @@
 """Time of a training step and of a forward pass, beside KerasHub and PyTorch.
 
-    python benchmarks/training_step.py [--rounds 15] [--only small] [--no-torch]
+    python benchmarks/training_step.py [--only small] [--jit on] [--step infer]
 
 Two models: `small`, an encoder-decoder of 2+2 layers, 128 wide; `encoder`, 6 layers,
 512 wide. Each is built three times, from `keras_attn`'s blocks, from KerasHub's (the
@@ -137,8 +137,8 @@ def torch_calls(depth, width, inner, heads, has_decoder, data, labels):
 def medians(calls, rounds):
     """Median seconds of each call, taken in turns.
 
-    Each timed call follows an untimed one of its own: the threads of another runtime
-    go on spinning for a while, and would slow whoever comes next.
+    Before each timed call there is a pause and an untimed call of its own: the threads
+    of another runtime go on spinning for up to 0.2 s, and would slow whoever is next.
     """
     times = {name: [] for name in calls}
     for call in calls.values():
@@ -146,6 +146,7 @@ def medians(calls, rounds):
         call()
     for _ in range(rounds):
         for name, call in calls.items():
+            time.sleep(0.3)
             call()
             start = time.perf_counter()
             call()
@@ -157,6 +158,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", choices=CONFIGURATIONS)
+    parser.add_argument("--jit", choices=["off", "on"], help="default: both")
+    parser.add_argument("--step", choices=["infer", "train"], help="default: both")
     parser.add_argument("--no-torch", action="store_true")
     arguments = parser.parse_args()
     print("| model | step | jit | ours ms | KerasHub ms | ratio | PyTorch ms | ratio |")
@@ -179,12 +182,16 @@ def main():
             else torch_calls(*sizes, has_decoder, data, labels)
         )
         for jit_compile in (False, True):
+            if arguments.jit not in (None, "on" if jit_compile else "off"):
+                continue
             ours = build(layers, *sizes, has_decoder)
             hub = build(keras_hub.layers, *sizes, has_decoder)
             ours.set_weights(hub.get_weights())
             ours = keras_calls(ours, data, labels, jit_compile)
             hub = keras_calls(hub, data, labels, jit_compile)
             for step in ("infer", "train"):
+                if arguments.step not in (None, step):
+                    continue
                 calls = {"ours": ours[step], "hub": hub[step]}
                 if torch_model:
                     calls["torch"] = torch_model[step]
