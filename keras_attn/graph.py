@@ -18,8 +18,10 @@ __all__ = [
     "dependents",
     "frontier",
     "input_structure",
+    "least_attribute",
     "map_tensors",
     "tensors_in",
+    "unused_name",
 ]
 
 
@@ -132,3 +134,21 @@ def frontier(calls, moving):
         if id(tensor) not in moving
     }
     return list(found.values())
+
+
+def least_attribute(calls, name):
+    """The least int that a called operation has as its attribute `name`, or None."""
+    values = (getattr(call.operation, name, None) for call in calls)
+    return min((value for value in values if isinstance(value, int)), default=None)
+
+
+def unused_name(name, used):
+    """`name`, or the first of `name_1`, `name_2`, ... that is not in `used`.
+
+    A layer may be called several times, and each call needs a name of its own.
+    """
+    candidate, count = name, 0
+    while candidate in used:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate

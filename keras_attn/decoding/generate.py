@@ -2,7 +2,6 @@
 
 import weakref
 
-import numpy as np
 from keras import ops
 
 from keras_attn import graph
@@ -11,6 +10,7 @@ from keras_attn.decoding.greedy_search import GreedySearch
 from keras_attn.decoding.step_model import find_target, step_model
 from keras_attn.decoding.validation import vocabulary_sizes
 from keras_attn.layers.arguments import positive_int
+from keras_attn.ops.values import check_ids
 
 __all__ = ["decoding_loop", "generate"]
 
@@ -77,8 +77,9 @@ def generate(
         )
     bound = vocabulary_sizes(model).get(prompt_name)
     if prompt is None:
-        _check_token("start_token_id", start_token_id, bound)
-    _check_token("end_token_id", end_token_id, model.outputs[0].shape[-1])
+        check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
+    bound = model.outputs[0].shape[-1]
+    check_ids(end_token_id, bound, "`end_token_id`", "end_token_id")
     key = (start_token_id, end_token_id, max_length, strategy, target, jit_compile)
     key = (*key, prompt_length, frozenset(inputs))
     loops = _LOOPS.setdefault(model, {})
@@ -126,14 +127,6 @@ def decoding_loop(step, start_token_id, end_token_id, max_length, strategy):
     return loop
 
 
-def _check_token(name, token_id, bound):
-    if token_id < 0 or (bound is not None and token_id >= bound):
-        raise ValueError(
-            f"`{name}` must be an id of the model's vocabulary, in [0, {bound}). "
-            f"Received: {name}={token_id}"
-        )
-
-
 def _tensors(model, inputs, target):
     """`inputs` as a dict of tensors, after a look at names and ids."""
     names = [tensor.name for tensor in model.inputs]
@@ -164,12 +157,7 @@ def _tensors(model, inputs, target):
             )
         if tensor.name in sizes:
             ids = ops.convert_to_numpy(values)
-            bound = sizes[tensor.name]
-            if ids.size and (ids.min() < 0 or ids.max() >= bound):
-                bad = ids[np.logical_or(ids < 0, ids >= bound)][0]
-                raise ValueError(
-                    f"Token ids of input '{tensor.name}' must be in [0, {bound}). "
-                    f"Received: id={bad}"
-                )
+            what = f"Token ids of input '{tensor.name}'"
+            check_ids(ids, sizes[tensor.name], what)
         tensors[tensor.name] = values
     return tensors

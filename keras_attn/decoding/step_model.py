@@ -258,7 +258,7 @@ class _Builder:
         }
         options = {n: v for n, v in arguments.items() if n not in tensors}
         inputs["arguments"] = graph.map_tensors(self._value, tensors)
-        name = self._unique_name(layer.name)
+        name = self._unused_name(layer.name)
         spec = layer.cache_spec(None, self.max_length, has_context=bool(fixed))
         if spec:
             inputs["cache"] = self.cache_inputs[name] = {
@@ -278,7 +278,7 @@ class _Builder:
 
     def _project(self, layer, fixed):
         """The step's inputs for a context that the encoder model projects."""
-        name = self._unique_name(f"{layer.name}_context")
+        name = self._unused_name(f"{layer.name}_context")
         projected = ProjectContext(layer, name=name)(fixed)
         return {
             leaf: self._frontier_input(tensor, f"{name}_{leaf}")
@@ -306,10 +306,7 @@ class _Builder:
         )
         return self.frontier_inputs[name]
 
-    def _unique_name(self, name):
-        """A layer may be called several times; each call has a cache of its own."""
-        candidate, count = name, 1
-        while candidate in self.names:
-            candidate, count = f"{name}_{count}", count + 1
-        self.names.add(candidate)
-        return candidate
+    def _unused_name(self, name):
+        name = graph.unused_name(name, self.names)
+        self.names.add(name)
+        return name

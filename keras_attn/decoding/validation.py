@@ -76,8 +76,8 @@ def _random_inputs(model, target, length):
     rng = np.random.default_rng(0)
     sizes = vocabulary_sizes(model)
     # No longer than the learned positions of any side.
-    rooms = (getattr(c.operation, "sequence_length", None) for c in graph.calls(model))
-    free = min(LENGTH, *(room for room in rooms if isinstance(room, int)), LENGTH)
+    room = graph.least_attribute(graph.calls(model), "sequence_length")
+    free = min(LENGTH, room or LENGTH)
     inputs = {}
     for tensor in model.inputs:
         shape = [BATCH, *(free if axis is None else axis for axis in tensor.shape[1:])]

@@ -86,9 +86,8 @@ def _probe(model):
 
 
 def _replay_with_scores(call, maps):
-    layer, name, count = call.operation, call.operation.name, 1
-    while any(known.split("/")[0] == name for known in maps):
-        name, count = f"{layer.name}_{count}", count + 1
+    used = {known.split("/")[0] for known in maps}
+    name = graph.unused_name(call.operation.name, used)
     tensors = {n: v for n, v in call.arguments().items() if graph.tensors_in(v)}
     output, scores = _WithScores(call, name=f"{name}_scores")(tensors)
     if isinstance(scores, dict):

@@ -6,7 +6,7 @@ import keras
 from keras import initializers, ops
 
 from keras_attn.layers import arguments
-from keras_attn.ops.values import concrete
+from keras_attn.ops.values import check_ids, concrete
 
 __all__ = ["TokenEmbedding"]
 
@@ -82,7 +82,11 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs, reverse=False):
         if not reverse:
-            check_ids(inputs, self.vocabulary_size, self.name)
+            # A traced or symbolic tensor has no values to look at.
+            values = concrete(inputs)
+            if values is not None:
+                what = f"Token ids of layer '{self.name}'"
+                check_ids(values, self.vocabulary_size, what)
         return self._scaled(super().call(inputs, reverse), reverse)
 
     def quantize(self, mode=None, type_check=True, config=None):
@@ -116,20 +120,3 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             "scale": self.scale,
             "padding_id": self.padding_id,
         }
-
-
-def check_ids(ids, vocabulary_size, name):
-    """Raise where concrete `ids` hold one outside the vocabulary.
-
-    A traced or symbolic tensor has no values to look at; and a look at a tensor on an
-    accelerator would wait for it, so only the CPU's are checked.
-    """
-    values = concrete(ids)
-    if values is None or not values.size:
-        return
-    if values.min() < 0 or values.max() >= vocabulary_size:
-        bad = values.min() if values.min() < 0 else values.max()
-        raise ValueError(
-            f"Token ids of layer '{name}' must be in [0, {vocabulary_size}). "
-            f"Received: id={bad}"
-        )

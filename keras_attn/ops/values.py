@@ -1,8 +1,27 @@
 """Looking at the values of a tensor, where there are any."""
 
 import keras
+import numpy as np
 
-__all__ = ["concrete"]
+__all__ = ["check_ids", "concrete"]
+
+
+def check_ids(ids, bound, what, received="id"):
+    """Raise where an id lies outside `[0, bound)`.
+
+    Args:
+        ids: an int or NumPy array of them.
+        bound: int, or None where any id from 0 on will do.
+        what: str, what the ids are, for the message.
+        received: str, what to call the bad one in it.
+    """
+    ids = np.asarray(ids)
+    outside = ids < 0 if bound is None else np.logical_or(ids < 0, ids >= bound)
+    if outside.any():
+        raise ValueError(
+            f"{what} must be in [0, {bound or 'inf'}). "
+            f"Received: {received}={ids[outside].flat[0]}"
+        )
 
 
 def concrete(tensor):

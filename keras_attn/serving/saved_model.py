@@ -1,5 +1,6 @@
 """Writing a SavedModel whole or not at all."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -20,7 +21,7 @@ def check_path(path, overwrite):
 
     Raises:
         FileExistsError: if something is there and `overwrite` is False.
-        OSError: if the folder it lies in cannot be made or written.
+        OSError: if it cannot be made there.
     """
     path = pathlib.Path(path)
     if not overwrite and (path.exists() or path.is_symlink()):
@@ -29,8 +30,7 @@ def check_path(path, overwrite):
             f"Received: path={str(path)!r}"
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent):
+        with tempfile.TemporaryDirectory(dir=_lowest_folder(path)):
             pass
     except OSError as error:
         raise type(error)(
@@ -40,13 +40,20 @@ def check_path(path, overwrite):
     return path
 
 
+def _lowest_folder(path):
+    """What is there already of the folders above `path`."""
+    return next(folder for folder in path.absolute().parents if folder.exists())
+
+
 def write(module, path, signatures):
     """Saves `module` under `path`, by way of a temporary folder beside it.
 
     Beside the SavedModel's own files there is `non_core_ops.json`: the names of the
     ops that TensorFlow alone does not have, so that a server knows what to load.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).absolute()
+    lowest = _lowest_folder(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = pathlib.Path(
         tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-")
     )
@@ -58,6 +65,9 @@ def write(module, path, signatures):
         _put_in_place(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):  # where another process uses them
+            for folder in path.parents[: path.parents.index(lowest)]:
+                folder.rmdir()
         raise
 
 

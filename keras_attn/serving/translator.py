@@ -68,8 +68,10 @@ class Translator(tf.Module):
             max_length,
             strategy or GreedySearch(),
         )
-        hidden_states = _hidden_states(model, step.target)
-        max_source_length = min(max_source_length, _longest_source(model, step.target))
+        fixed, frontier = _fixed_part(model, step.target)
+        hidden_states = _hidden_states(model, step.target, frontier)
+        room = graph.least_attribute(fixed, "sequence_length")
+        max_source_length = min(max_source_length, room or max_source_length)
 
         def read(text):
             ids = source_tokenizer.tokenize(text)[:, : max_source_length - 1]
@@ -133,16 +135,8 @@ def _fixed_part(model, target):
     return fixed, graph.frontier(calls, moving)
 
 
-def _hidden_states(model, target):
+def _hidden_states(model, target, frontier):
     """The encoder: from the source ids to the states the decoder attends to."""
-    _, frontier = _fixed_part(model, target)
     states = [t for t in frontier if keras.backend.is_float_dtype(t.dtype)]
     inputs = {tensor.name: tensor for tensor in model.inputs if tensor.name != target}
     return keras.Model(inputs, states[0])
-
-
-def _longest_source(model, target):
-    """As many positions as the source side has learned, if it learns them."""
-    calls, _ = _fixed_part(model, target)
-    lengths = [getattr(call.operation, "sequence_length", None) for call in calls]
-    return min((n for n in lengths if isinstance(n, int)), default=2**31 - 1)
