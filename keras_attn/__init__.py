@@ -2,7 +2,8 @@
 
 import importlib
 
-from keras_attn import layers, ops
+# These register what a saved model may hold: importing the library is enough to load it.
+from keras_attn import layers, ops, training
 
 __version__ = "0.1.0"
 

@@ -5,10 +5,18 @@ a Functional model. `tests/test_keras_internals.py` says which Keras versions th
 hold for and fails when one of them moves.
 """
 
+import keras
 from keras.src.backend import get_keras_mask as implicit_mask
 from keras.src.backend import set_keras_mask as set_implicit_mask
+from keras.src.models.functional import Functional
 
-__all__ = ["implicit_mask", "recorded_calls", "set_implicit_mask"]
+__all__ = ["implicit_mask", "is_functional", "recorded_calls", "set_implicit_mask"]
+
+
+def is_functional(operation):
+    """Whether this is a model whose call is its graph: Functional or Sequential."""
+    call = getattr(type(operation), "call", None)
+    return call in (Functional.call, keras.Sequential.call) and operation.built
 
 
 def recorded_calls(model):

@@ -9,20 +9,36 @@ import typing
 
 import keras
 
-from keras_attn._keras_internals import recorded_calls
+from keras_attn._keras_internals import is_functional, recorded_calls
 
 __all__ = [
     "Call",
-    "calls",
+    "Graph",
+    "Names",
     "check_functional",
     "dependents",
     "frontier",
     "input_structure",
     "least_attribute",
     "map_tensors",
+    "read",
     "tensors_in",
     "unused_name",
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """A Functional model's graph.
+
+    Attributes:
+        inputs, outputs: its `keras.KerasTensor`s, flat tuples.
+        calls: a list of `Call`, in an order to replay them in.
+    """
+
+    inputs: tuple
+    calls: list
+    outputs: tuple
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +76,7 @@ class Call:
 def check_functional(model):
     """Raise a ValueError where `model` has no graph that can be walked."""
     try:
-        if isinstance(model, keras.Model) and calls(model):
+        if isinstance(model, keras.Model) and any(recorded_calls(model)):
             return
     except AttributeError:
         pass
@@ -77,19 +93,120 @@ def input_structure(model):
     return model.input
 
 
-def calls(model):
-    """The calls that make up a Functional model, in an order to replay them in."""
-    return [
+def read(model):
+    """The graph of a Functional model.
+
+    Functional and Sequential models called in it are opened: their calls take the
+    place of the call of the whole.
+
+    Args:
+        model: a built Functional (or Sequential) `keras.Model`.
+
+    Returns:
+        A `Graph`.
+    """
+    nested = any(is_functional(operation) for operation, *_ in recorded_calls(model))
+    if nested:
+        return _Reader().read(model)
+    calls = [
         Call(operation, tuple(args), dict(kwargs), tuple(outputs))
         for operation, args, kwargs, outputs in recorded_calls(model)
     ]
+    return Graph(tuple(model.inputs), calls, tuple(model.outputs))
+
+
+class _Reader:
+    """Opens nested models by calling their layers on the tensors around them."""
+
+    def __init__(self):
+        self.calls = []
+        self.names = Names()
+
+    def read(self, model):
+        outputs = self._replay(model, model.inputs)
+        return Graph(tuple(model.inputs), self.calls, tuple(outputs))
+
+    def _replay(self, model, inputs):
+        values = dict(zip(map(id, model.inputs), inputs))
+        for operation, args, kwargs, outputs in recorded_calls(model):
+            # Keras records an implicit mask as an argument, and adds it anew.
+            if id(kwargs.get("mask")) not in values:
+                kwargs = {k: v for k, v in kwargs.items() if k != "mask"}
+            args, kwargs = map_tensors(
+                lambda tensor: values[id(tensor)], (tuple(args), kwargs)
+            )
+            if is_functional(operation):
+                given = args[0] if args else kwargs["inputs"]
+                new = self._replay(operation, _in_order_of(operation, given))
+            else:
+                new = keras.tree.flatten(self.names.call(operation, args, kwargs))
+                self.calls.append(Call(operation, args, kwargs, tuple(new)))
+            values.update(zip(map(id, outputs), new))
+        return [values[id(tensor)] for tensor in model.outputs]
+
+
+def _in_order_of(model, given):
+    """What a nested model was called on, flat, in the order of its inputs."""
+    if isinstance(given, dict) and not isinstance(model.input, dict):
+        return [given[tensor.name] for tensor in model.inputs]
+    if isinstance(given, dict):  # Keras lets a caller add what is not used.
+        given = {name: given[name] for name in model.input}
+    return keras.tree.flatten(given)
+
+
+class Names:
+    """Calls operations for a new graph in which no two may have one name.
+
+    Layers that met nowhere before may: those of nested models, for one.
+    """
+
+    def __init__(self):
+        self.owners = {}
+
+    def claim(self, name, owner):
+        """A name of `owner`'s own: `name` itself, or `name_1` and so on."""
+        if self.owners.get(name) is not owner:
+            name = unused_name(name, self.owners)
+        self.owners[name] = owner
+        return name
+
+    def call(self, operation, args, kwargs):
+        """The outputs of `operation(*args, **kwargs)`."""
+        name = self.claim(operation.name, operation)
+        if name != operation.name:
+            call = Call(operation, args, kwargs, ())
+            return Renamed(call, name=name)(call.inputs)
+        return operation(*args, **kwargs)
+
+
+class Renamed(keras.layers.Layer):
+    """One call of an operation, under another name."""
+
+    def __init__(self, call, **kwargs):
+        super().__init__(**kwargs)
+        self.operation = call.operation
+        # In a lambda, or Keras would track what it finds in them.
+        self._call = lambda: call
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, tensors):
+        left = iter(tensors)
+        call = self._call()
+        args, kwargs = map_tensors(lambda _: next(left), (call.args, call.kwargs))
+        return self.operation(*args, **kwargs)
+
+    def compute_mask(self, tensors, masks):
+        if not getattr(self.operation, "supports_masking", False):
+            return None
+        return self.operation.compute_mask(tensors[0], masks[0])
 
 
 def dependents(calls, tensors):
     """Ids of the tensors that depend on any of `tensors`, those included.
 
     Args:
-        calls: what `calls` gave.
+        calls: those of a `Graph`.
         tensors: `keras.KerasTensor`s of the graph.
 
     Returns:
@@ -120,7 +237,7 @@ def frontier(calls, moving):
     """The tensors on which moving calls stand: they do not move themselves.
 
     Args:
-        calls: what `calls` gave.
+        calls: those of a `Graph`.
         moving: ids of the moving tensors, what `dependents` gave.
 
     Returns:

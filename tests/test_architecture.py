@@ -22,7 +22,7 @@ ARROWS = {
     "serving": {"decoding", "graph", "text"},
     "_keras_internals": set(),
     # The face: these two at once, the rest when touched.
-    "__init__": {"layers", "ops"},
+    "__init__": {"layers", "ops", "training"},
 }
 USES_KERAS_INTERNALS = {"layers", "graph", "decoding", "inspection"}
 USES_TENSORFLOW = {"text", "serving"}

@@ -30,7 +30,7 @@ def two_inputs():
 def replay(model, values):
     """The model's output, by calling what `calls` gives one after another."""
     values = dict(values)
-    for call in graph.calls(model):
+    for call in graph.read(model).calls:
         args, kwargs = graph.map_tensors(
             lambda tensor: values[id(tensor)], (call.args, call.kwargs)
         )
@@ -41,7 +41,7 @@ def replay(model, values):
 
 def test_calls_are_every_call_in_an_order_to_replay(two_inputs):
     model, _ = two_inputs
-    names = [call.operation.name for call in graph.calls(model)]
+    names = [call.operation.name for call in graph.read(model).calls]
     assert names.count("shared") == 2
     assert len(names) == 5
     assert names[-1] == "head"
@@ -58,14 +58,14 @@ def test_calls_leave_out_what_the_model_does_not_use():
     shared = keras.layers.Dense(4, name="shared")
     used = shared(a)
     shared(used)  # another model's business
-    assert len(graph.calls(keras.Model(a, used))) == 1
+    assert len(graph.read(keras.Model(a, used)).calls) == 1
 
 
 def test_calls_of_a_sequential_model():
     model = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)]
     )
-    calls = graph.calls(model)
+    calls = graph.read(model).calls
     assert [call.operation for call in calls] == model.layers
     assert calls[0].inputs == [model.inputs[0]]
 
@@ -74,7 +74,7 @@ def test_a_call_knows_its_arguments_by_name():
     query, value = keras.Input((5, 8)), keras.Input((7, 8))
     layer = keras.layers.MultiHeadAttention(2, 4)
     model = keras.Model([query, value], layer(query, value=value, use_causal_mask=True))
-    (call,) = graph.calls(model)
+    (call,) = graph.read(model).calls
     arguments = call.arguments()
     assert arguments["query"] is query
     assert arguments["value"] is value
@@ -87,14 +87,14 @@ def test_a_call_knows_its_arguments_by_name():
 
 def test_dependents_follow_one_input_only(two_inputs):
     model, tensors = two_inputs
-    found = graph.dependents(graph.calls(model), [tensors["a"]])
+    found = graph.dependents(graph.read(model).calls, [tensors["a"]])
     names = {name for name, tensor in tensors.items() if id(tensor) in found}
     assert names == {"a", "first", "total", "output"}
 
 
 def test_frontier_is_where_fixed_tensors_meet_moving_ones(two_inputs):
     model, tensors = two_inputs
-    calls = graph.calls(model)
+    calls = graph.read(model).calls
     moving = graph.dependents(calls, [tensors["a"]])
     assert graph.frontier(calls, moving) == [tensors["second"]]
     everything = graph.dependents(calls, model.inputs)
@@ -105,7 +105,7 @@ def test_a_frontier_tensor_comes_once_however_often_it_is_used():
     a, b = keras.Input((4,)), keras.Input((4,))
     fixed = keras.layers.Dense(4)(b)
     output = ops.multiply(ops.add(a, fixed), fixed)
-    calls = graph.calls(keras.Model([a, b], output))
+    calls = graph.read(keras.Model([a, b], output)).calls
     assert graph.frontier(calls, graph.dependents(calls, [a])) == [fixed]
 
 

@@ -1,7 +1,18 @@
-"""Generation with a cache, derived from the training model."""
+"""Decoding: cached generation derived from the training model."""
 
+from keras_attn.decoding.beam_search import BeamSearch
 from keras_attn.decoding.generate import generate
 from keras_attn.decoding.greedy_search import GreedySearch
+from keras_attn.decoding.sampling import Sampling
 from keras_attn.decoding.step_model import StepModel, step_model
+from keras_attn.decoding.strategy import Strategy
 
-__all__ = ["GreedySearch", "StepModel", "generate", "step_model"]
+__all__ = [
+    "BeamSearch",
+    "GreedySearch",
+    "Sampling",
+    "StepModel",
+    "Strategy",
+    "generate",
+    "step_model",
+]

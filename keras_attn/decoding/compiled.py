@@ -22,7 +22,11 @@ def compiled(function, variables, jit_compile=False):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=jit_compile, reduce_retracing=True)
+        # In a partial, since TensorFlow takes all functions of one place in the source
+        # for one function, and would warn that it is traced too often.
+        return tf.function(
+            functools.partial(function), jit_compile=jit_compile, reduce_retracing=True
+        )
     if backend == "jax":
         import jax
 

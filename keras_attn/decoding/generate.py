@@ -1,18 +1,23 @@
-"""Generation: the loop around a step model and a strategy."""
+"""Generation: tokens from a training model, by any strategy."""
 
+import numbers
 import weakref
 
+import numpy as np
 from keras import ops
 
 from keras_attn import graph
 from keras_attn.decoding.compiled import compiled
+from keras_attn.decoding.constraints import Constraints
 from keras_attn.decoding.greedy_search import GreedySearch
+from keras_attn.decoding.loop import decoding_loop
 from keras_attn.decoding.step_model import find_target, step_model
+from keras_attn.decoding.strategy import Strategy
 from keras_attn.decoding.validation import vocabulary_sizes
 from keras_attn.layers.arguments import positive_int
 from keras_attn.ops.values import check_ids
 
-__all__ = ["decoding_loop", "generate"]
+__all__ = ["generate"]
 
 # model -> {arguments: compiled loop}; an entry goes when its model goes.
 _LOOPS = weakref.WeakKeyDictionary()
@@ -27,6 +32,10 @@ def generate(
     strategy=None,
     target=None,
     jit_compile=False,
+    *,
+    prefix=None,
+    min_length=0,
+    banned_token_ids=(),
 ):
     """Generates token sequences with a training model, step by step with a cache.
 
@@ -36,95 +45,119 @@ def generate(
     Args:
         model: a Functional model as `step_model` takes it.
         inputs: dict of the model's inputs, int `(B, S)` ids and the like. Where the
-            target is among them, `(B, P)` with P >= 1 and no padding, it is the
-            prompt, and `start_token_id` is not needed.
+            target is among them, `(B, P)` with P >= 1, it is the prompt, and
+            `start_token_id` is not needed. Shorter prompts are padded with 0 at the
+            end.
         start_token_id: int, the token that stands before the first generated one.
-        end_token_id: int, the token that ends a row.
+        end_token_id: int, the token that ends a row; or several of them; or None,
+            and all rows get `max_length` tokens.
         max_length: int L, how many tokens are generated at most.
-        strategy: how tokens are chosen. Default: `GreedySearch()`.
+        strategy: how tokens are chosen: `GreedySearch()` (default), `BeamSearch()`,
+            `Sampling()`.
         target: name of the input that grows, see `step_model`.
         jit_compile: bool, whether TensorFlow compiles the loop with XLA: faster per
             step, but each new shape of the inputs is compiled anew.
+        prefix: int `(F,)` or `(B, F)`, tokens that every row begins with; shorter
+            ones are padded with 0 at the end. They are among the generated ones.
+        min_length: int, how many tokens a row has at least, its end token among them.
+        banned_token_ids: ints, tokens that are never generated.
 
     Returns:
-        A dict of tensors, R = 1 hypothesis a row: `"token_ids"` int32 `(B, R, L)`,
-        the generated tokens up to and with the first end token, then zeros;
-        `"scores"` float32 `(B, R)`, their summed log-probability; `"lengths"` int32
-        `(B, R)`, their number.
+        A dict of tensors, R hypotheses a row (one, unless the strategy gives more),
+        the best first: `"token_ids"` int32 `(B, R, L)`, the generated tokens up to
+        and with the first end token, then zeros; `"scores"` float32 `(B, R)`, as the
+        strategy says; `"lengths"` int32 `(B, R)`, their number. A row that never ends
+        is cut: its length is L.
 
     Raises:
         ValueError: for missing or unknown inputs, ids outside a vocabulary, a model
             that cannot be stepped.
 
     Example:
-        >>> found = generate(model, {"source": ids}, start_token_id=2, end_token_id=3)
+        >>> found = generate(model, {"source": ids}, start_token_id=2, end_token_id=3,
+        ...                  strategy=BeamSearch(num_beams=4))
         >>> found["token_ids"].shape
         (4, 1, 128)
     """
     graph.check_functional(model)
     strategy = GreedySearch() if strategy is None else strategy
-    if end_token_id is None:
-        raise ValueError("`end_token_id` must be an int. Received: end_token_id=None")
+    if not isinstance(strategy, Strategy):
+        raise ValueError(
+            "`strategy` must be one of `keras_attn.decoding`'s, such as "
+            f"`GreedySearch()`. Received: strategy={strategy!r}"
+        )
     max_length = positive_int("max_length", max_length)
     prompt_name = find_target(model, target).name
+    constraints = _constraints(model, end_token_id, min_length, banned_token_ids)
     inputs = _tensors(model, inputs, prompt_name)
-    prompt = inputs.get(prompt_name)
-    prompt_length = 1 if prompt is None else int(prompt.shape[1])
-    if prompt is None and start_token_id is None:
+    prefill = room = 1
+    if prompt_name in inputs:
+        room = int(inputs[prompt_name].shape[1])
+        prefill = _shortest_prompt(inputs[prompt_name], prompt_name)
+    elif start_token_id is None:
         raise ValueError(
             "Give `start_token_id`, or a prompt as the input "
             f"'{prompt_name}'. Received: start_token_id=None"
         )
-    bound = vocabulary_sizes(model).get(prompt_name)
-    if prompt is None:
+    else:
+        bound = vocabulary_sizes(model).get(prompt_name)
         check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
-    bound = model.outputs[0].shape[-1]
-    check_ids(end_token_id, bound, "`end_token_id`", "end_token_id")
-    key = (start_token_id, end_token_id, max_length, strategy, target, jit_compile)
-    key = (*key, prompt_length, frozenset(inputs))
+    rows = int(next(iter(inputs.values())).shape[0])
+    prefix = _prefix(model, prefix, rows)
+    key = (start_token_id, constraints, max_length, strategy, target, jit_compile)
+    key = (*key, room, prefill, frozenset(inputs))
     loops = _LOOPS.setdefault(model, {})
     if key not in loops:
-        step = step_model(model, prompt_length + max_length - 1, target)
-        loop = decoding_loop(step, start_token_id, end_token_id, max_length, strategy)
+        step = step_model(model, room + max_length - 1, target)
+        loop = decoding_loop(
+            step, strategy, constraints, start_token_id, max_length, prefill
+        )
         loops[key] = compiled(loop, model.variables, jit_compile)
-    return loops[key](inputs)
+    return loops[key](inputs, prefix, strategy.draw(rows, max_length))
 
 
-def decoding_loop(step, start_token_id, end_token_id, max_length, strategy):
-    """The loop as a pure function from a dict of inputs to a dict of results.
+def _constraints(model, end_token_id, min_length, banned_token_ids):
+    if end_token_id is None:
+        end_token_id = ()
+    if isinstance(end_token_id, numbers.Integral):
+        end_token_id = (end_token_id,)
+    end_token_ids = tuple(int(token_id) for token_id in end_token_id)
+    banned_token_ids = tuple(sorted({int(token_id) for token_id in banned_token_ids}))
+    bound = model.outputs[0].shape[-1]
+    check_ids(end_token_ids, bound, "`end_token_id`", "end_token_id")
+    check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
+    if min_length < 0:
+        raise ValueError(f"`min_length` must be an int >= 0. Received: {min_length=}")
+    return Constraints(end_token_ids, int(min_length), banned_token_ids)
 
-    Args:
-        step: a `StepModel` with room for the prompt and `max_length - 1` tokens.
-        start_token_id, end_token_id, max_length, strategy: see `generate`.
-    """
 
-    def loop(inputs):
-        prompt = inputs.get(step.target)
-        if prompt is None:
-            batch_size = ops.shape(next(iter(inputs.values())))[0]
-            prompt = ops.full((batch_size, 1), start_token_id, dtype="int32")
-        batch_size, prompt_length = ops.shape(prompt)
-        frontier = step.encode(inputs)
-        start = ops.convert_to_tensor(0, dtype="int32")
-        logits, cache = step.step(prompt, start, frontier, step.empty_cache(batch_size))
-        state = strategy.start(batch_size, max_length)
-        state, tokens = strategy.advance(state, logits[:, -1], start, end_token_id)
+def _shortest_prompt(prompt, name):
+    """Length of the shortest prompt, padding not counted."""
+    if prompt.shape[1] == 0:
+        raise ValueError(
+            f"A prompt has a token at least. Received: shape={tuple(prompt.shape)}"
+        )
+    is_token = ops.convert_to_numpy(prompt)[:, 1:] != 0
+    if (np.diff(is_token.astype(int)) > 0).any():
+        raise ValueError(
+            f"A prompt has padding (0) at its end only. Received: {name}={prompt}"
+        )
+    return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
 
-        def unfinished(count, tokens, cache, state):
-            return ops.logical_and(
-                count < max_length, ops.logical_not(ops.all(state["finished"]))
-            )
 
-        def body(count, tokens, cache, state):
-            position = count + (prompt_length - 1)
-            logits, cache = step.step(tokens, position, frontier, cache)
-            state, tokens = strategy.advance(state, logits[:, -1], count, end_token_id)
-            return count + 1, tokens, cache, state
-
-        *_, state = ops.while_loop(unfinished, body, (start + 1, tokens, cache, state))
-        return strategy.results(state)
-
-    return loop
+def _prefix(model, prefix, rows):
+    if prefix is None:
+        return None
+    values = np.asarray(prefix)
+    if values.ndim == 1:
+        values = np.broadcast_to(values, (rows, len(values)))
+    if values.ndim != 2 or values.shape[0] != rows or not values.shape[1]:
+        raise ValueError(
+            f"`prefix` must be ints of shape (F,) or ({rows}, F). "
+            f"Received: shape={np.shape(prefix)}"
+        )
+    check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
+    return ops.convert_to_tensor(values, dtype="int32")
 
 
 def _tensors(model, inputs, target):
@@ -149,7 +182,19 @@ def _tensors(model, inputs, target):
     for tensor in model.inputs:
         if tensor.name not in inputs:
             continue
-        values = ops.convert_to_tensor(inputs[tensor.name], dtype=tensor.dtype)
+        values = inputs[tensor.name]
+        if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
+            values = values.to_tensor()
+        if not hasattr(values, "dtype"):
+            values = np.asarray(values)
+        dtype = str(getattr(values.dtype, "name", values.dtype))
+        is_number = any(kind in dtype for kind in ("int", "float", "bool"))
+        if not is_number or ("float" in dtype and "int" in tensor.dtype):
+            raise ValueError(
+                f"Input '{tensor.name}' must be of dtype {tensor.dtype}. "
+                f"Received: dtype={dtype}"
+            )
+        values = ops.convert_to_tensor(values, dtype=tensor.dtype)
         if len(values.shape) != len(tensor.shape):
             raise ValueError(
                 f"Input '{tensor.name}' must be of shape {tuple(tensor.shape)}. "

@@ -2,29 +2,24 @@
 
 import dataclasses
 
-import keras
 from keras import ops
 
+from keras_attn.decoding.strategy import Strategy
 from keras_attn.ops import caches
 
 __all__ = ["GreedySearch"]
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedySearch:
-    """Takes the likeliest token at each step.
+class OneByOne(Strategy):
+    """Base of the strategies that settle each token as they go."""
 
-    A strategy is a value without state of its own: `start` gives the state, `advance`
-    maps a state and the logits of the next token to the next state, `results` reads a
-    state. `generate` does the rest.
+    def choose(self, state, logits, count):
+        """The next tokens, int32 `(B,)`, from `(B, V)` logits."""
+        raise NotImplementedError
 
-    Example:
-        >>> generate(model, inputs, start_token_id=2, end_token_id=3, max_length=64,
-        ...          strategy=GreedySearch())
-    """
-
-    def start(self, batch_size, max_length):
-        """The state before the first token: a dict of tensors."""
+    def start(self, prompt, max_length, vocabulary_size, draws=None):
+        batch_size = ops.shape(prompt)[0]
         return {
             "token_ids": ops.zeros((batch_size, max_length), dtype="int32"),
             "scores": ops.zeros((batch_size,), dtype="float32"),
@@ -32,35 +27,45 @@ class GreedySearch:
             "finished": ops.zeros((batch_size,), dtype="bool"),
         }
 
-    def advance(self, state, logits, count, end_token_id):
-        """The state with one token more.
-
-        Args:
-            state: what `start` or `advance` gave.
-            logits: `(B, V)`.
-            count: int32 scalar, number of tokens so far.
-            end_token_id: int.
-
-        Returns:
-            A pair of the new state and the tokens to feed next, int32 `(B, 1)`.
-        """
-        log_probabilities = keras.ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-        running = ops.logical_not(state["finished"])
-        # Finished rows go on with padding, which scores nothing.
-        tokens = ops.cast(ops.argmax(log_probabilities, axis=-1), "int32")
-        tokens = ops.where(running, tokens, 0)
-        gain = ops.where(running, ops.max(log_probabilities, axis=-1), 0.0)
-        new = ops.expand_dims(tokens, axis=1)
-        return {
-            "token_ids": caches.write(state["token_ids"], new, count),
-            "scores": state["scores"] + gain,
-            "lengths": state["lengths"] + ops.cast(running, "int32"),
+    def advance(self, state, logits, log_probabilities, count, end_token_ids):
+        tokens = self.choose(state, logits[:, 0], count)
+        gain = ops.take_along_axis(log_probabilities[:, 0], tokens[:, None], axis=1)
+        lengths = count + 1
+        new = {
+            **state,
+            "token_ids": caches.put(state["token_ids"], tokens, count),
+            "scores": state["scores"] + gain[:, 0],
+            "lengths": lengths,
             "finished": ops.logical_or(
-                state["finished"], ops.equal(tokens, end_token_id)
+                is_any_of(tokens, end_token_ids),
+                lengths >= state["token_ids"].shape[1],
             ),
-        }, new
+        }
+        return new, tokens[:, None], None
 
     def results(self, state):
-        """Token ids `(B, R, L)`, scores `(B, R)` and lengths `(B, R)`, R = 1."""
         names = ("token_ids", "scores", "lengths")
         return {name: ops.expand_dims(state[name], axis=1) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedySearch(OneByOne):
+    """Takes the likeliest token at each step.
+
+    The score of a row is the sum of its tokens' log-probabilities.
+
+    Example:
+        >>> generate(model, inputs, start_token_id=2, end_token_id=3, max_length=64,
+        ...          strategy=GreedySearch())
+    """
+
+    def choose(self, state, logits, count):
+        return ops.cast(ops.argmax(logits, axis=-1), "int32")
+
+
+def is_any_of(tokens, token_ids):
+    """Where `tokens` are one of `token_ids`, a tuple of ints."""
+    found = ops.zeros_like(tokens, dtype="bool")
+    for token_id in token_ids:
+        found = ops.logical_or(found, ops.equal(tokens, token_id))
+    return found

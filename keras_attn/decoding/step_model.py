@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_attn import graph
 from keras_attn._keras_internals import implicit_mask
+from keras_attn.decoding.recurrent import steppable
 from keras_attn.decoding.wrappers import CachedCall, ProjectContext, WithMask
 from keras_attn.layers.arguments import positive_int
 
@@ -58,7 +59,8 @@ class StepModel(keras.Model):
         if self.encoder is None:
             return {}
         names = [tensor.name for tensor in self.encoder.inputs]
-        return self.encoder({name: inputs[name] for name in names}, training=False)
+        inputs = {name: ops.convert_to_tensor(inputs[name]) for name in names}
+        return self.encoder(inputs, training=False)
 
     def empty_cache(self, batch_size):
         """The `"cache"` of the first step, zeros.
@@ -73,7 +75,10 @@ class StepModel(keras.Model):
 
     def step(self, tokens, index, frontier, cache):
         """Logits `(B, T, V)` of the new tokens, and the cache after them."""
-        inputs = {"step_tokens": tokens, "step_index": index}
+        inputs = {
+            "step_tokens": ops.convert_to_tensor(tokens, dtype="int32"),
+            "step_index": ops.convert_to_tensor(index, dtype="int32"),
+        }
         if frontier:
             inputs["frontier"] = frontier
         if cache:
@@ -158,26 +163,26 @@ class _Builder:
         self.model = model
         self.max_length = max_length
         self.target = target
-        self.calls = graph.calls(model)
-        self.moving = graph.dependents(self.calls, [target])
+        self.graph = graph.read(model)
+        self.moving = graph.dependents(self.graph.calls, [target])
         self.frontier = {}  # name -> tensor of the full model's graph
         self.frontier_inputs = {}  # name -> the step model's input for it
         self.cache_inputs = {}  # wrapper name -> {leaf: input}
         self.cache_outputs = {}
-        self.names = set()  # of the wrappers
+        self.names = graph.Names()
         # Names that no layer of a user's model is likely to have.
         self.tokens = keras.Input((None,), dtype=target.dtype, name="step_tokens")
         self.index = keras.Input(batch_shape=(), dtype="int32", name="step_index")
         self.values = {id(target): self.tokens}
 
     def build(self):
-        output = self.model.outputs[0]
+        output = self.graph.outputs[0]
         if id(output) not in self.moving:
             raise ValueError(
                 f"The model's output does not depend on its input "
                 f"'{self.target.name}': there is nothing to decode."
             )
-        for call in self.calls:
+        for call in self.graph.calls:
             if any(id(tensor) in self.moving for tensor in call.outputs):
                 outputs = keras.tree.flatten(self._replay(call))
                 self.values.update(zip(map(id, call.outputs), outputs))
@@ -209,12 +214,13 @@ class _Builder:
     def _replay(self, call):
         layer = call.operation
         try:
-            if hasattr(layer, "cached_call"):
-                return self._replay_cached(call)
+            stepped = steppable(layer)
+            if stepped is not None:
+                return self._replay_cached(stepped, call)
             args, kwargs = graph.map_tensors(self._value, (call.args, call.kwargs))
             if call.accepts("start_index"):
                 kwargs["start_index"] = self._start_index(call)
-            return layer(*args, **kwargs)
+            return self.names.call(layer, args, kwargs)
         except Exception as error:
             raise ValueError(
                 f"Layer '{layer.name}' cannot work on one token at a time: {error}"
@@ -224,8 +230,8 @@ class _Builder:
         room = getattr(call.operation, "sequence_length", None)
         if room is not None and self.max_length > room:
             raise ValueError(
-                f"it has learned {room} positions. Received: "
-                f"max_length={self.max_length}"
+                f"it has learned {room} positions, and the prompt with what is to "
+                f"follow takes {self.max_length}"
             )
         start = call.arguments().get("start_index", 0)
         return (
@@ -234,8 +240,8 @@ class _Builder:
             else (self.index + start)
         )
 
-    def _replay_cached(self, call):
-        layer, arguments = call.operation, call.arguments()
+    def _replay_cached(self, layer, call):
+        arguments = call.arguments()
         arguments.pop("training", None)
         if arguments.pop("return_attention_scores", False):
             raise ValueError("it returns attention scores as well.")
@@ -251,14 +257,10 @@ class _Builder:
             if mask is not None:
                 arguments.setdefault(mask_name, mask)
             inputs["context"] = self._project(layer, fixed)
-        tensors = {
-            name: value
-            for name, value in arguments.items()
-            if isinstance(value, keras.KerasTensor)
-        }
+        tensors = {n: v for n, v in arguments.items() if graph.tensors_in(v)}
         options = {n: v for n, v in arguments.items() if n not in tensors}
         inputs["arguments"] = graph.map_tensors(self._value, tensors)
-        name = self._unused_name(layer.name)
+        name = graph.unused_name(layer.name, self.cache_inputs)
         spec = layer.cache_spec(None, self.max_length, has_context=bool(fixed))
         if spec:
             inputs["cache"] = self.cache_inputs[name] = {
@@ -267,7 +269,12 @@ class _Builder:
                 )
                 for leaf, tensor in spec.items()
             }
-        wrapper = CachedCall(layer, options, call.outputs[0], name=f"{name}_step")
+        wrapper = CachedCall(
+            layer,
+            options,
+            call.outputs[0],
+            name=self.names.claim(f"{name}_step", call),
+        )
         outputs = wrapper(inputs)
         if spec:
             self.cache_outputs[name] = outputs["cache"]
@@ -278,7 +285,7 @@ class _Builder:
 
     def _project(self, layer, fixed):
         """The step's inputs for a context that the encoder model projects."""
-        name = self._unused_name(f"{layer.name}_context")
+        name = self.names.claim(f"{layer.name}_context", fixed)
         projected = ProjectContext(layer, name=name)(fixed)
         return {
             leaf: self._frontier_input(tensor, f"{name}_{leaf}")
@@ -305,8 +312,3 @@ class _Builder:
             batch_shape=tensor.shape, dtype=tensor.dtype, name=name
         )
         return self.frontier_inputs[name]
-
-    def _unused_name(self, name):
-        name = graph.unused_name(name, self.names)
-        self.names.add(name)
-        return name

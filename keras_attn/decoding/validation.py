@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_attn import graph
 from keras_attn.decoding.compiled import compiled
+from keras_attn.decoding.recurrent import steppable
 
 __all__ = ["check_step_model", "vocabulary_sizes"]
 
@@ -19,8 +20,8 @@ def check_step_model(model, step):
     Raises:
         ValueError: names the first layer whose output differs, if one does.
     """
-    length = min(LENGTH, step.max_length)
-    inputs = _random_inputs(model, step.target, length)
+    inputs = _random_inputs(model, step.target, min(LENGTH, step.max_length))
+    length = min(inputs[step.target].shape[1], step.max_length)
 
     def full(inputs):
         structure = graph.input_structure(model)
@@ -28,7 +29,7 @@ def check_step_model(model, step):
         return model(inputs, training=False)
 
     expected = _fast(full, model)(inputs)
-    expected = keras.ops.convert_to_numpy(expected).astype("float64")
+    expected = keras.ops.convert_to_numpy(expected)[:, :length].astype("float64")
     suspects = ", ".join(_suspects(model, step.target))
     try:
         with _plain_errors():
@@ -62,7 +63,7 @@ def vocabulary_sizes(model):
     """
     sizes = {}
     names = {id(tensor): tensor.name for tensor in model.inputs}
-    for call in graph.calls(model):
+    for call in graph.read(model).calls:
         size = getattr(call.operation, "input_dim", None)
         if isinstance(size, int):
             for tensor in call.inputs:
@@ -74,15 +75,17 @@ def vocabulary_sizes(model):
 
 def _random_inputs(model, target, length):
     rng = np.random.default_rng(0)
-    sizes = vocabulary_sizes(model)
+    # Ids must differ, or a mistake may not show: what a layer of a user's own embeds
+    # has as many ids, most likely, as there are logits.
+    sizes = {target: model.outputs[0].shape[-1], **vocabulary_sizes(model)}
     # No longer than the learned positions of any side.
-    room = graph.least_attribute(graph.calls(model), "sequence_length")
+    room = graph.least_attribute(graph.read(model).calls, "sequence_length")
     free = min(LENGTH, room or LENGTH)
     inputs = {}
     for tensor in model.inputs:
         shape = [BATCH, *(free if axis is None else axis for axis in tensor.shape[1:])]
         if tensor.name == target:
-            shape[1] = length
+            shape[1] = tensor.shape[1] or length
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         if dtype == "bool":
             values = np.ones(shape, bool)
@@ -132,14 +135,15 @@ def _plain_errors():
 
 def _suspects(model, target):
     """Layers between the target and the output that may look across positions."""
-    calls = graph.calls(model)
+    calls = graph.read(model).calls
     tensors = [tensor for tensor in model.inputs if tensor.name == target]
     moving = graph.dependents(calls, tensors)
     names = (
         f"'{call.operation.name}'"
         for call in calls
         if any(id(tensor) in moving for tensor in call.outputs)
-        and not hasattr(call.operation, "cached_call")
+        and steppable(call.operation) is None
+        and isinstance(call.operation, keras.layers.Layer)
         and not isinstance(call.operation, _POSITION_WISE)
     )
     return list(dict.fromkeys(names))

@@ -58,15 +58,35 @@ def attention_maps(model, inputs):
     """
     graph.check_functional(model)
     probe = _probe(model)
-    maps = probe(inputs, training=False)
+    maps = probe(_tensors(model, inputs), training=False)
     return {name: keras.ops.convert_to_numpy(value) for name, value in maps.items()}
+
+
+def _tensors(model, inputs):
+    """`inputs` in the model's own structure, as tensors."""
+    structure = graph.input_structure(model)
+    given = inputs
+    if isinstance(inputs, dict) and not isinstance(structure, dict):
+        given = [inputs[tensor.name] for tensor in model.inputs]
+    if isinstance(structure, keras.KerasTensor):
+        return _tensor(structure, given[0] if isinstance(inputs, dict) else given)
+    names = structure if isinstance(structure, dict) else range(len(structure))
+    found = [_tensor(structure[name], given[name]) for name in names]
+    return dict(zip(names, found)) if isinstance(structure, dict) else found
+
+
+def _tensor(like, values):
+    if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
+        values = values.to_tensor()
+    return keras.ops.convert_to_tensor(values, dtype=like.dtype)
 
 
 def _probe(model):
     """A model from the same inputs to the attention weights."""
     values = {id(tensor): tensor for tensor in model.inputs}
     maps = {}
-    for call in graph.calls(model):
+    names = graph.Names()
+    for call in graph.read(model).calls:
         args, kwargs = graph.map_tensors(
             lambda tensor: values[id(tensor)], (call.args, call.kwargs)
         )
@@ -74,7 +94,7 @@ def _probe(model):
         if call.accepts("return_attention_scores"):
             outputs = _replay_with_scores(call, maps)
         else:
-            outputs = call.operation(*args, **kwargs)
+            outputs = names.call(call.operation, args, kwargs)
         values.update(zip(map(id, call.outputs), keras.tree.flatten(outputs)))
     if not maps:
         raise ValueError(

@@ -14,7 +14,8 @@ __all__ = ["MultiHeadAttention"]
 class MultiHeadAttention(AttentionCore):
     """Multi-head attention of `query` over `key` and `value`.
 
-    The projections are stock `EinsumDense` layers whose weights have the shapes and
+    The projections are `keras.layers.EinsumDense` layers (a subclass that multiplies
+    plain matrices) whose weights have the shapes and
     the order of `keras.layers.MultiHeadAttention`'s: weights can be copied either
     way, and `enable_lora` and `quantize` work.
 

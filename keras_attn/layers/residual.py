@@ -47,7 +47,9 @@ def make_normalization(normalization, epsilon, name, dtype):
         config = {**normalization.get_config(), "name": name}
         return type(normalization).from_config(config)
     check_normalization(normalization)
-    return _NORMALIZATIONS[normalization](epsilon=epsilon, name=name, dtype=dtype)
+    layer = _NORMALIZATIONS[normalization](epsilon=epsilon, name=name, dtype=dtype)
+    layer.supports_masking = True  # Position-wise; RMSNormalization does not say so.
+    return layer
 
 
 def check_normalization(normalization):

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-__all__ = ["write"]
+__all__ = ["put", "write"]
 
 
 def write(buffer, new, index):
@@ -27,3 +27,19 @@ def write(buffer, new, index):
         new = ops.take(new, ops.clip(place, 0, length - 1), axis=1)
     is_new = ops.reshape(is_new, (1, -1) + (1,) * (len(buffer.shape) - 2))
     return ops.where(is_new, new, buffer)
+
+
+def put(buffer, new, index):
+    """`buffer` with one new entry a row, each at a position of its own.
+
+    Args:
+        buffer: `(B, L)`.
+        new: `(B,)` of the same dtype.
+        index: int32 `(B,)`.
+
+    Returns:
+        A tensor like `buffer`.
+    """
+    place = ops.arange(buffer.shape[1], dtype="int32")
+    is_new = ops.equal(place, ops.expand_dims(index, 1))
+    return ops.where(is_new, ops.expand_dims(new, 1), buffer)

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from keras_attn import graph
 from keras_attn.decoding import GreedySearch, step_model
-from keras_attn.decoding.generate import decoding_loop
+from keras_attn.decoding.constraints import Constraints
+from keras_attn.decoding.loop import decoding_loop
 from keras_attn.decoding.validation import vocabulary_sizes
 
 __all__ = ["Translator"]
@@ -63,10 +64,10 @@ class Translator(tf.Module):
         step = step_model(model, max_length)
         loop = decoding_loop(
             step,
-            target_tokenizer.start_token_id,
-            target_tokenizer.end_token_id,
-            max_length,
             strategy or GreedySearch(),
+            Constraints((target_tokenizer.end_token_id,)),
+            target_tokenizer.start_token_id,
+            max_length,
         )
         fixed, frontier = _fixed_part(model, step.target)
         hidden_states = _hidden_states(model, step.target, frontier)
@@ -128,7 +129,7 @@ def _check_vocabularies(model, source_tokenizer, target_tokenizer):
 
 def _fixed_part(model, target):
     """The calls that do not depend on the target, and what they hand over."""
-    calls = graph.calls(model)
+    calls = graph.read(model).calls
     tensors = [tensor for tensor in model.inputs if tensor.name == target]
     moving = graph.dependents(calls, tensors)
     fixed = [c for c in calls if not any(id(t) in moving for t in c.outputs)]

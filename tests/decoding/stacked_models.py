@@ -136,6 +136,83 @@ def frontier_without_attention():
     return model(layers.TransformerDecoder(12, HEADS)(x), source, target)
 
 
+def nested_models():
+    """An embedding model, called for both sides, and a Sequential model of blocks."""
+    tokens = ids("tokens")
+    embedding = keras.Model(tokens, layers.PositionEmbedding(20)(embed(tokens)))
+    target, source = ids("target"), ids("source")
+    vector = (None, D)
+    encoder = keras.Sequential(
+        [keras.Input(vector), *(layers.TransformerEncoder(12, HEADS) for _ in "ab")]
+    )
+    encoder.supports_masking = True  # Keras warns of what it does not know.
+    context = encoder(embedding(source))
+    x, y = keras.Input(vector, name="x"), keras.Input(vector, name="y")
+    block = layers.TransformerDecoder(12, HEADS)
+    decoder = keras.Model({"x": x, "y": y}, block(block(x, y), y))
+    return model(decoder({"y": context, "x": embedding(target)}), source, target)
+
+
+def nested_models_with_equal_names():
+    """As two models from two files have."""
+
+    def part():
+        x = keras.Input((None, D))
+        return keras.Model(x, keras.layers.Dense(D, name="dense")(ops.tanh(x)))
+
+    target = ids("target")
+    x = keras.layers.Embedding(V, D)(target)
+    x = part()(layers.SinusoidalPositionEmbedding()(x))
+    x = layers.TransformerDecoder(12, HEADS, name="dense")(x)
+    return model(keras.layers.LayerNormalization()(part()(x)), target)
+
+
+def gated_recurrence():
+    target = ids("target")
+    x = keras.layers.GRU(D, return_sequences=True)(embed(target))
+    x = layers.MultiHeadSelfAttention(HEADS)(x, use_causal_mask=True)
+    return model(keras.layers.SimpleRNN(D, return_sequences=True)(x), target)
+
+
+def recurrence_from_an_encoder():
+    """A sequence-to-sequence model: the encoder's last state is the decoder's first."""
+    target, source = ids("target"), ids("source")
+    context, *states = keras.layers.LSTM(D, return_sequences=True, return_state=True)(
+        embed(source)
+    )
+    decoder = keras.layers.LSTM(D, return_sequences=True)
+    x = decoder(embed(target), initial_state=states)
+    x = keras.layers.Add()([x, layers.CrossAttention(HEADS)(x, context)])
+    return model(x, source, target)
+
+
+def stacked_cells():
+    target = ids("target")
+    cells = [keras.layers.LSTMCell(D), keras.layers.GRUCell(5)]
+    return model(keras.layers.RNN(cells, return_sequences=True)(embed(target)), target)
+
+
+def captioning():
+    """An image, as patches, before a text."""
+    image, target = keras.Input((8, 8, 3), name="image"), ids("target")
+    patches = keras.layers.Conv2D(D, 4, strides=4)(image)
+    patches = keras.layers.Reshape((4, D))(patches)
+    context = layers.TransformerEncoder(12, HEADS)(patches)
+    x = layers.PositionEmbedding(20)(embed(target))
+    return model(layers.TransformerDecoder(12, HEADS)(x, context), image, target)
+
+
+def a_gate_between_two_branches():
+    """Stock layers and operations that work token by token."""
+    target, (source, context) = ids("target"), encoded()
+    x = keras.layers.Dropout(0.5)(embed(target))
+    y = layers.TransformerDecoder(12, HEADS)(x, context)
+    z = layers.MultiHeadSelfAttention(HEADS)(x, use_causal_mask=True)
+    gate = ops.sigmoid(keras.layers.Dense(D)(keras.layers.Concatenate()([y, z])))
+    x = keras.layers.RMSNormalization()(gate * y + (1.0 - gate) * ops.relu(z))
+    return model(keras.layers.UnitNormalization()(x), source, target)
+
+
 CASES = {
     "translator": translator,
     "pre-norm translator": functools.partial(translator, normalize_first=True),
@@ -160,6 +237,13 @@ CASES = {
             masks_computed_in_the_graph,
             two_sources,
             frontier_without_attention,
+            nested_models,
+            nested_models_with_equal_names,
+            gated_recurrence,
+            recurrence_from_an_encoder,
+            stacked_cells,
+            captioning,
+            a_gate_between_two_branches,
         )
     },
 }
@@ -189,6 +273,9 @@ def arrays(model, batch=3, source=5, target=7, seed=0):
         if tensor.name == "target":
             value = rng.integers(1, V, (batch, target))
             value[0, 2] = value[1, -2:] = value[2, 0] = 0
+        elif tensor.name == "image":
+            inputs["image"] = rng.normal(size=(batch, *tensor.shape[1:]))
+            continue
         else:
             value = rng.integers(1, V, (batch, source))
             value[0, -2:] = value[1, -1:] = 0

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 from stacked_models import (
     CASES,
     arrays,
@@ -83,6 +84,16 @@ def test_any_split_into_steps_gives_the_same(stepped, sizes):
         full_logits(full, inputs),
         rtol=1e-5,
         atol=1e-5,
+    )
+
+
+def test_arrays_and_numbers_will_do(stepped):
+    full, step = stepped
+    inputs = arrays(full)
+    frontier = step.encode(inputs)
+    logits, _ = step.step(inputs["target"], 0, frontier, step.empty_cache(3))
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(logits), full_logits(full, inputs), rtol=1e-5, atol=1e-5
     )
 
 
@@ -173,7 +184,12 @@ LOOK_AHEAD = {
         x, x, use_causal_mask=True
     ),
     "convolution": keras.layers.Conv1D(8, 3, padding="causal", name="culprit"),
-    "recurrence": keras.layers.GRU(8, return_sequences=True, name="culprit"),
+    "recurrence backwards": keras.layers.GRU(
+        8, return_sequences=True, go_backwards=True, name="culprit"
+    ),
+    "recurrence both ways": keras.layers.Bidirectional(
+        keras.layers.GRU(8, return_sequences=True), name="culprit"
+    ),
     "pooling": pooled,
     "attention mask": masked,
     "positions": layers.PositionEmbedding(LENGTH - 1, name="culprit"),
@@ -184,6 +200,29 @@ LOOK_AHEAD = {
 def test_a_layer_that_cannot_be_stepped_is_named(name):
     with pytest.raises(ValueError, match="'culprit'"):
         step_model(bare(LOOK_AHEAD[name]), LENGTH)
+
+
+def test_looking_ahead_behind_an_embedding_of_ones_own():
+    """Its vocabulary is not known; all the same the ids it is tried with differ."""
+    target = ids("target")
+    vectors = keras.layers.Dense(8)(ops.one_hot(target, 13))
+    x = layers.TransformerEncoder(12, 2, name="culprit")(vectors)
+    with pytest.raises(ValueError, match="'culprit'"):
+        step_model(model(x, target), LENGTH)
+
+
+@pytest.mark.parametrize("length", [LENGTH, 4])
+def test_an_input_of_fixed_length(length):
+    target = keras.Input((LENGTH,), dtype="int32", name="target")
+    x = layers.PositionEmbedding(LENGTH)(keras.layers.Embedding(13, 8)(target))
+    x = layers.TransformerDecoder(12, 2)(x)
+    full = fill_weights(model(x, target))
+    step = step_model(full, length)
+    inputs = arrays(full)
+    found = stepped_logits(step, inputs, [2, 1, 1] + [1] * (length - 4))
+    np.testing.assert_allclose(
+        found, full_logits(full, inputs)[:, :length], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_flattened_positions_are_refused_by_name():
@@ -197,7 +236,7 @@ def test_flattened_positions_are_refused_by_name():
 def test_room_for_as_many_positions_as_were_learned():
     full = fill_weights(bare(layers.PositionEmbedding(LENGTH, name="positions")))
     assert step_model(full, LENGTH).max_length == LENGTH
-    with pytest.raises(ValueError, match="'positions'.*7 positions.*max_length=8"):
+    with pytest.raises(ValueError, match="'positions'.*7 positions.* takes 8"):
         step_model(full, LENGTH + 1)
 
 

@@ -1,6 +1,7 @@
 """Parameters by part; the translation models' own counts are in `tests/models`."""
 
 import keras
+import pytest
 
 from keras_attn import layers
 from keras_attn.inspection import count_parameters
@@ -36,6 +37,34 @@ def test_a_model_of_other_layers():
         "other": 72,
         "total": 4 * 72 + 110 + 16 + 72,
     }
+
+
+def test_the_part_is_told_by_the_class_whatever_the_name():
+    x = ids = keras.Input((5,), dtype="int32")
+    x = layers.TokenEmbedding(7, 8, name="source_tokens")(x)
+    x = layers.MultiHeadSelfAttention(2, name="mixer")(x)
+    own = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(8)])
+    x = layers.TransformerEncoder(1, 2, feed_forward=own, name="first")(x)
+    nested = keras.Model(ids, layers.FeedForward(6, name="mlp")(x))
+    counts = count_parameters(keras.Sequential([ids, nested]))
+    assert counts == {
+        "embedding": 7 * 8,
+        "attention": 8 * 72,
+        "feed_forward": (27 + 32) + (2 * 48 + 6 + 8),
+        "normalization": 32,
+        "other": 0,
+        "total": 56 + 8 * 72 + 59 + 110 + 32,
+    }
+
+
+def test_layers_from_elsewhere_are_told_by_their_names():
+    keras_hub = pytest.importorskip("keras_hub")
+    layer = keras_hub.layers.TransformerEncoder(12, 2)
+    layer.build((None, None, 8))
+    counts = count_parameters(layer)
+    assert counts["attention"] == 4 * 72
+    assert counts["feed_forward"] == 2 * 96 + 12 + 8
+    assert counts["normalization"] == 32
 
 
 def test_a_layer_alone():
