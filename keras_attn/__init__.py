@@ -2,7 +2,7 @@
 
 import importlib
 
-# These register what a saved model may hold: importing the library is enough to load it.
+# These register what a saved model may hold: to load one, importing us is enough.
 from keras_attn import layers, ops, training
 
 __version__ = "0.1.0"

@@ -1,6 +1,5 @@
 """Generation: tokens from a training model, by any strategy."""
 
-import numbers
 import weakref
 
 import numpy as np
@@ -102,11 +101,12 @@ def generate(
     else:
         bound = vocabulary_sizes(model).get(prompt_name)
         check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
+        start_token_id = int(start_token_id)
     rows = int(next(iter(inputs.values())).shape[0])
     prefix = _prefix(model, prefix, rows)
     key = (start_token_id, constraints, max_length, strategy, target, jit_compile)
     key = (*key, room, prefill, frozenset(inputs))
-    loops = _LOOPS.setdefault(model, {})
+    loops = _loops(model)
     if key not in loops:
         step = step_model(model, room + max_length - 1, target)
         loop = decoding_loop(
@@ -116,16 +116,35 @@ def generate(
     return loops[key](inputs, prefix, strategy.draw(rows, max_length))
 
 
+class _Loops(dict):
+    """Compiled loops by their arguments, of a model with these variables."""
+
+    def __init__(self, variables):
+        super().__init__()
+        self.variables = variables
+
+
+def _loops(model):
+    """The loops compiled for a model as it is now.
+
+    `enable_lora` and `quantize` give layers other variables: what was traced before
+    would go on with the old ones.
+    """
+    loops = _LOOPS.get(model)
+    if loops is None or [*map(id, loops.variables)] != [*map(id, model.variables)]:
+        loops = _LOOPS[model] = _Loops(model.variables)
+    return loops
+
+
 def _constraints(model, end_token_id, min_length, banned_token_ids):
     if end_token_id is None:
         end_token_id = ()
-    if isinstance(end_token_id, numbers.Integral):
-        end_token_id = (end_token_id,)
-    end_token_ids = tuple(int(token_id) for token_id in end_token_id)
-    banned_token_ids = tuple(sorted({int(token_id) for token_id in banned_token_ids}))
     bound = model.outputs[0].shape[-1]
+    end_token_ids, banned_token_ids = np.ravel(end_token_id), np.ravel(banned_token_ids)
     check_ids(end_token_ids, bound, "`end_token_id`", "end_token_id")
     check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
+    end_token_ids = tuple(end_token_ids.astype(int).tolist())
+    banned_token_ids = tuple(sorted(set(banned_token_ids.astype(int).tolist())))
     if min_length < 0:
         raise ValueError(f"`min_length` must be an int >= 0. Received: {min_length=}")
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
@@ -183,6 +202,8 @@ def _tensors(model, inputs, target):
         if tensor.name not in inputs:
             continue
         values = inputs[tensor.name]
+        if values is None:
+            raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
         if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
             values = values.to_tensor()
         if not hasattr(values, "dtype"):
@@ -194,15 +215,17 @@ def _tensors(model, inputs, target):
                 f"Input '{tensor.name}' must be of dtype {tensor.dtype}. "
                 f"Received: dtype={dtype}"
             )
-        values = ops.convert_to_tensor(values, dtype=tensor.dtype)
         if len(values.shape) != len(tensor.shape):
             raise ValueError(
                 f"Input '{tensor.name}' must be of shape {tuple(tensor.shape)}. "
                 f"Received: shape={tuple(values.shape)}"
             )
-        if tensor.name in sizes:
+        if tensor.name in sizes:  # before a cast can make other ids of them
             ids = ops.convert_to_numpy(values)
             what = f"Token ids of input '{tensor.name}'"
             check_ids(ids, sizes[tensor.name], what)
-        tensors[tensor.name] = values
+        tensors[tensor.name] = ops.convert_to_tensor(values, dtype=tensor.dtype)
+    rows = {name: int(tensor.shape[0]) for name, tensor in tensors.items()}
+    if len(set(rows.values())) > 1:
+        raise ValueError(f"All inputs must have as many rows. Received: rows={rows}")
     return tensors

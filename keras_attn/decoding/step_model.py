@@ -1,5 +1,7 @@
 """From a training model to the model of one decoding step."""
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -258,6 +260,8 @@ class _Builder:
                 arguments.setdefault(mask_name, mask)
             inputs["context"] = self._project(layer, fixed)
         tensors = {n: v for n, v in arguments.items() if graph.tensors_in(v)}
+        for name in set(tensors) - set(inspect.signature(layer.cached_call).parameters):
+            raise ValueError(f"its `{name}` depends on the tokens to be generated.")
         options = {n: v for n, v in arguments.items() if n not in tensors}
         inputs["arguments"] = graph.map_tensors(self._value, tensors)
         name = graph.unused_name(layer.name, self.cache_inputs)

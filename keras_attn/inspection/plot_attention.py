@@ -67,7 +67,7 @@ def plot_attention(
         rows * (cell * shape[0] + 1.4) + (0.6 if title else 0.2),
     )
     figure = Figure(figsize=size, layout="constrained")
-    fonts = _font_families("".join([*source_tokens, *target_tokens]))
+    fonts = _font_families("".join([*source_tokens, *target_tokens, title or ""]))
     top = float(weights.max()) or 1.0
     for head, values in enumerate(weights):
         axes = figure.add_subplot(rows, columns, head + 1)

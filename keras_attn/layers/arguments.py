@@ -1,8 +1,18 @@
 """Constructor arguments that several layers share: checking and copying them."""
 
-import keras
+import numbers
 
-__all__ = ["clone_initializer", "deserialize", "positive_int", "rate", "serialize"]
+import keras
+import numpy as np
+
+__all__ = [
+    "clone_initializer",
+    "deserialize",
+    "part",
+    "positive_int",
+    "rate",
+    "serialize",
+]
 
 
 def positive_int(name, value, optional=False):
@@ -19,11 +29,11 @@ def positive_int(name, value, optional=False):
 
 def rate(name, value):
     """`value` as a dropout rate; a clear error outside [0, 1)."""
-    if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+    if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
         raise ValueError(
             f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
         )
-    return value
+    return float(value) if isinstance(value, np.floating) else value
 
 
 def clone_initializer(initializer):
@@ -44,4 +54,14 @@ def deserialize(value):
     """A nested layer from what `serialize` gave; all else stays as it is."""
     if isinstance(value, dict):
         return keras.saving.deserialize_keras_object(value)
+    return value
+
+
+def part(name, value):
+    """A layer to stand in a block, out of its config as well; None stays None."""
+    value = deserialize(value)
+    if value is not None and not isinstance(value, keras.layers.Layer):
+        raise ValueError(
+            f"`{name}` must be a keras.layers.Layer or None. Received: {name}={value!r}"
+        )
     return value

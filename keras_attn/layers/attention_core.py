@@ -82,6 +82,11 @@ class AttentionCore(keras.layers.Layer):
                 f"value of shape {tuple(value_shape)}"
             )
         hidden_dim = query_shape[-1]
+        if None in (hidden_dim, value_shape[-1], key_shape[-1]):
+            raise ValueError(
+                "The width of what attention takes must be known. Received: query of "
+                f"shape {tuple(query_shape)}, value of shape {tuple(value_shape)}"
+            )
         if self.key_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
                 "The width of the query must be a multiple of `num_heads`, unless "

@@ -59,7 +59,12 @@ class CrossAttention(AttentionCore):
             query,
             context,
             context,
-            masks.build(padding_mask, attention_mask),
+            masks.build(
+                padding_mask,
+                attention_mask,
+                num_queries=query.shape[1],
+                num_keys=context.shape[1],
+            ),
             return_attention_scores,
             training,
         )
@@ -94,5 +99,5 @@ class CrossAttention(AttentionCore):
         return_attention_scores=False,
         training=None,
     ):
-        masks.check(padding_mask, attention_mask)
+        masks.check(padding_mask, attention_mask, query.shape[1], context.shape[1])
         return self._output_spec(query, context, return_attention_scores)

@@ -87,7 +87,13 @@ class MultiHeadAttention(AttentionCore):
             query,
             value,
             value if key is None else key,
-            masks.build(padding_mask, attention_mask, use_causal_mask),
+            masks.build(
+                padding_mask,
+                attention_mask,
+                use_causal_mask,
+                query.shape[1],
+                value.shape[1],
+            ),
             return_attention_scores,
             training,
         )
@@ -153,5 +159,5 @@ class MultiHeadAttention(AttentionCore):
         return_attention_scores=False,
         training=None,
     ):
-        masks.check(padding_mask, attention_mask)
+        masks.check(padding_mask, attention_mask, query.shape[1], value.shape[1])
         return self._output_spec(query, value, return_attention_scores)

@@ -1,5 +1,7 @@
 """Learned positions."""
 
+import numbers
+
 import keras
 from keras import initializers, ops
 
@@ -62,12 +64,12 @@ class PositionEmbedding(keras.layers.Layer):
         return inputs + ops.take(self.position_embeddings, positions, axis=0)
 
     def _check_length(self, length, start_index):
-        if not isinstance(start_index, int) or length is None:
+        if not isinstance(start_index, numbers.Integral) or length is None:
             return
-        if start_index + length > self.sequence_length:
+        if start_index < 0 or start_index + length > self.sequence_length:
             raise ValueError(
                 f"Layer '{self.name}' has learned {self.sequence_length} positions "
-                "and cannot place a longer input. Received: "
+                "and cannot place others. Received: "
                 f"{length} tokens from {start_index=} on"
             )
 

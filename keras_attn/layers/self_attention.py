@@ -57,7 +57,13 @@ class MultiHeadSelfAttention(AttentionCore):
             inputs,
             inputs,
             inputs,
-            masks.build(padding_mask, attention_mask, use_causal_mask),
+            masks.build(
+                padding_mask,
+                attention_mask,
+                use_causal_mask,
+                inputs.shape[1],
+                inputs.shape[1],
+            ),
             return_attention_scores,
             training,
         )
@@ -96,5 +102,6 @@ class MultiHeadSelfAttention(AttentionCore):
         return_attention_scores=False,
         training=None,
     ):
-        masks.check(padding_mask, attention_mask)
+        length = inputs.shape[1]
+        masks.check(padding_mask, attention_mask, length, length)
         return self._output_spec(inputs, inputs, return_attention_scores)

@@ -82,6 +82,11 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs, reverse=False):
         if not reverse:
+            if "float" in keras.backend.standardize_dtype(inputs.dtype):
+                raise ValueError(
+                    f"Layer '{self.name}' takes ints, as of `keras.Input(shape, "
+                    f"dtype='int32')`. Received: ids of dtype {inputs.dtype}"
+                )
             # A traced or symbolic tensor has no values to look at.
             values = concrete(inputs)
             if values is not None:

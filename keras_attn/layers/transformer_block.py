@@ -47,8 +47,8 @@ class TransformerBlock(keras.layers.Layer):
         self._new_normalization = functools.partial(
             make_normalization, check_normalization(normalization), layer_norm_epsilon
         )
-        self.attention = arguments.deserialize(attention)
-        self.feed_forward = arguments.deserialize(feed_forward)
+        self.attention = arguments.part("attention", attention)
+        self.feed_forward = arguments.part("feed_forward", feed_forward)
         self.supports_masking = True
 
     @property

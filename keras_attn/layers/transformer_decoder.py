@@ -108,7 +108,7 @@ class TransformerDecoder(TransformerBlock):
             normalization=normalization,
             **kwargs,
         )
-        self.cross_attention = arguments.deserialize(cross_attention)
+        self.cross_attention = arguments.part("cross_attention", cross_attention)
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
@@ -308,8 +308,10 @@ class TransformerDecoder(TransformerBlock):
         return_attention_scores=False,
     ):
         self._check_context(encoder_sequence)
-        masks.check(decoder_padding_mask, decoder_attention_mask)
-        masks.check(encoder_padding_mask, encoder_attention_mask)
+        length = decoder_sequence.shape[1]
+        masks.check(decoder_padding_mask, decoder_attention_mask, length, length)
+        total = None if encoder_sequence is None else encoder_sequence.shape[1]
+        masks.check(encoder_padding_mask, encoder_attention_mask, length, total)
         output = keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

@@ -129,7 +129,8 @@ class TransformerEncoder(TransformerBlock):
         training=None,
         return_attention_scores=False,
     ):
-        masks.check(padding_mask, attention_mask)
+        length = inputs.shape[1]
+        masks.check(padding_mask, attention_mask, length, length)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

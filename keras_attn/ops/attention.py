@@ -1,6 +1,7 @@
 """Dot-product attention: the one entry, and the rule that picks a kernel."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.ops.masks import Span
@@ -42,7 +43,8 @@ def dot_product_attention(
         value: `(B, S, N, V)`.
         mask: a `keras_attn.ops.masks.Mask`, or None.
         bias: a float tensor that broadcasts to `(B, N, T, S)`, added to the scores
-            before the mask, or None.
+            before the mask, or None. What is below -1e29 (in half precision -3e4)
+            counts as that: to forbid a key is the mask's office.
         scale: float; default `1 / sqrt(H)`.
         dropout: rate in [0, 1) of the weights to drop; the rest are scaled up.
         seed: a `keras.random.SeedGenerator` or int, needed with `dropout`.
@@ -144,7 +146,7 @@ def _weights(query, key, allowed, bias, scale):
     scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
     scores = ops.cast(scores, "float32")
     if bias is not None:
-        scores = scores + ops.cast(bias, "float32")
+        scores = scores + _bounded(ops.cast(bias, "float32"))
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e30)
     if scores.shape[-1] == 1:  # Keras warns of such a softmax, rightly elsewhere.
@@ -154,14 +156,22 @@ def _weights(query, key, allowed, bias, scale):
     return ops.cast(weights, key.dtype)
 
 
+def _bounded(bias):
+    """A bias that stays above what stands for a forbidden key."""
+    dtype = keras.backend.standardize_dtype(bias.dtype)
+    return ops.maximum(bias, ops.cast(-3e4 if dtype == "float16" else -1e29, dtype))
+
+
 def _fused(query, key, value, allowed, bias, scale):
-    if bias is not None:
-        bias = ops.cast(bias, query.dtype)
+    # Backends differ in which axes of a mask or bias they broadcast.
+    shape = ops.shape(query)
+    full = (shape[0], shape[2], shape[1], ops.shape(key)[1])
     if allowed is not None:
-        # Backends differ in which axes of a mask they broadcast.
-        shape = ops.shape(query)
-        full = (shape[0], shape[2], shape[1], ops.shape(key)[1])
         allowed = ops.broadcast_to(allowed, full)
+    if bias is not None:
+        bias = ops.broadcast_to(_bounded(ops.cast(bias, query.dtype)), full)
+        if allowed is not None:  # of the two, PyTorch takes one
+            bias, allowed = ops.where(allowed, bias, -np.inf), None
     return ops.dot_product_attention(
         query, key, value, bias=bias, mask=allowed, scale=scale
     )

@@ -11,6 +11,7 @@ import dataclasses
 import typing
 
 import keras
+import numpy as np
 from keras import ops
 
 __all__ = ["Mask", "Span", "build", "causal", "check", "dense", "join", "padding"]
@@ -175,7 +176,13 @@ def join(*masks):
     return _All(tuple(flat))
 
 
-def build(padding_mask=None, attention_mask=None, use_causal_mask=False):
+def build(
+    padding_mask=None,
+    attention_mask=None,
+    use_causal_mask=False,
+    num_queries=None,
+    num_keys=None,
+):
     """The mask that an attention layer's call arguments stand for.
 
     Args:
@@ -183,13 +190,16 @@ def build(padding_mask=None, attention_mask=None, use_causal_mask=False):
         attention_mask: `(batch, T, S)` or `(batch, heads, T, S)`, see `dense`, or
             None.
         use_causal_mask: bool, whether to join `causal()`.
+        num_queries, num_keys: ints T and S, where known.
 
     Returns:
         A `Mask`, or `None` where nothing is masked.
 
     Raises:
-        ValueError: for a mask of another rank or of floats.
+        ValueError: for a mask of another rank, of floats, or known to be of other
+            lengths.
     """
+    check(padding_mask, attention_mask, num_queries, num_keys)
     return join(
         causal() if use_causal_mask else None,
         None if padding_mask is None else padding(padding_mask),
@@ -197,12 +207,24 @@ def build(padding_mask=None, attention_mask=None, use_causal_mask=False):
     )
 
 
-def check(padding_mask=None, attention_mask=None):
-    """Raise a ValueError where a mask has another rank, or holds floats."""
-    if padding_mask is not None:
-        _check("padding_mask", padding_mask, _PADDING_SHAPES)
-    if attention_mask is not None:
-        _check("attention_mask", attention_mask, _DENSE_SHAPES)
+def check(padding_mask=None, attention_mask=None, num_queries=None, num_keys=None):
+    """Raise where `build` would, for masks that may be symbolic."""
+    for name, mask, shapes, lengths in (
+        ("padding_mask", padding_mask, _PADDING_SHAPES, (num_keys,)),
+        ("attention_mask", attention_mask, _DENSE_SHAPES, (num_queries, num_keys)),
+    ):
+        if mask is None:
+            continue
+        if isinstance(mask, (list, tuple)):
+            mask = np.asarray(mask)
+        _check(name, mask, shapes)
+        for length, found in zip(lengths, tuple(mask.shape)[-len(lengths) :]):
+            if length is not None and found is not None and length != found:
+                raise ValueError(
+                    f"`{name}` must be as long as what it masks, "
+                    f"{', '.join(map(str, lengths))}. "
+                    f"Received: {name} of shape {tuple(mask.shape)}"
+                )
 
 
 _PADDING_SHAPES = {2: "(batch, keys)"}

@@ -16,6 +16,8 @@ def check_ids(ids, bound, what, received="id"):
         received: str, what to call the bad one in it.
     """
     ids = np.asarray(ids)
+    if ids.dtype.kind not in "iu" and ids.size:
+        raise ValueError(f"{what} must be ints. Received: {received}={ids.flat[0]!r}")
     outside = ids < 0 if bound is None else np.logical_or(ids < 0, ids >= bound)
     if outside.any():
         raise ValueError(

@@ -23,11 +23,18 @@ def check_path(path, overwrite):
         FileExistsError: if something is there and `overwrite` is False.
         OSError: if it cannot be made there.
     """
+    if not str(path):
+        raise FileNotFoundError(f"The export path must have a name. Received: {path=}")
     path = pathlib.Path(path)
     if not overwrite and (path.exists() or path.is_symlink()):
         raise FileExistsError(
             "The export path exists; pass overwrite=True to replace it. "
             f"Received: path={str(path)!r}"
+        )
+    if overwrite and path.exists() and not _may_be_replaced(path):
+        raise FileExistsError(
+            "The export path holds something else than a SavedModel, which is not "
+            f"replaced. Received: path={str(path)!r}"
         )
     try:
         with tempfile.TemporaryDirectory(dir=_lowest_folder(path)):
@@ -38,6 +45,14 @@ def check_path(path, overwrite):
             f"Received: path={str(path)!r}"
         ) from error
     return path
+
+
+def _may_be_replaced(path):
+    """An empty folder, or one that a SavedModel is in."""
+    if not path.is_dir():
+        return False
+    names = {entry.name for entry in path.iterdir()}
+    return not names or "saved_model.pb" in names
 
 
 def _lowest_folder(path):

@@ -54,6 +54,18 @@ class Translator(tf.Module):
                 "model saved under another backend loads there). Received: "
                 f"backend={keras.backend.backend()}"
             )
+        graph.check_functional(model)
+        names = sorted(tensor.name for tensor in model.inputs)
+        if names != ["source", "target"]:
+            raise ValueError(
+                "`model` must have the inputs 'source' and 'target'. "
+                f"Received: a model with the inputs {names}"
+            )
+        if not isinstance(max_source_length, int) or max_source_length < 2:
+            raise ValueError(
+                "`max_source_length` must be an int of at least 2, a token and the end "
+                f"token. Received: {max_source_length=}"
+            )
         target_tokenizer = target_tokenizer or source_tokenizer
         _check_vocabularies(model, source_tokenizer, target_tokenizer)
         self.source_tokenizer = source_tokenizer

@@ -34,11 +34,11 @@ def checked_sentences(sentences, vocabulary_size, smallest=5):
                 f"Expected every sentence to be a str. "
                 f"Received: sentences with {text!r} at index {number}"
             )
-        if text:
+        if text.strip():
             texts.append(text.encode("utf-8", "replace").decode("utf-8"))
     if not texts:
         raise ValueError(
-            "Expected at least one non-empty sentence to learn a vocabulary from. "
+            "Expected at least one non-blank sentence to learn a vocabulary from. "
             "Received: sentences=[]"
         )
     return texts

@@ -86,7 +86,13 @@ class WordPieceTokenizer(Tokenizer):
             bert_tokenizer_params={"lower_case": False},
             learn_params=settings,
         )
-        return cls(vocabulary[:vocabulary_size], lower_case)
+        try:
+            return cls(vocabulary[:vocabulary_size], lower_case)
+        except RuntimeError as error:  # no piece that begins a word is left
+            raise ValueError(
+                "The vocabulary is too small for these sentences. "
+                f"Received: vocabulary_size={vocabulary_size}"
+            ) from error
 
     def get_config(self):
         return {"vocabulary": self.tokens(), "lower_case": self.lower_case}

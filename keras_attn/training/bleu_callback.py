@@ -69,7 +69,14 @@ class BleuCallback(keras.callbacks.Callback):
                 "`translate` must be callable: list of strings to list of strings. "
                 f"Received: translate={translate!r}"
             )
-        self.sources, self.references = list(sources), list(references)
+        sources, references = _as_list(sources), _as_list(references)
+        for argument, texts in (("sources", sources), ("references", references)):
+            if isinstance(texts, str) or not all(isinstance(t, str) for t in texts):
+                raise ValueError(
+                    f"`{argument}` must be a list of str. "
+                    f"Received: {argument}={texts!r:.80}"
+                )
+        self.sources, self.references = sources, references
         if not self.sources or len(self.sources) != len(self.references):
             raise ValueError(
                 "Expected one reference for each source, and at least one source. "
@@ -129,6 +136,10 @@ class BleuCallback(keras.callbacks.Callback):
             bar.update(len(translations), values)
         self.translations = translations
         return score
+
+
+def _as_list(texts):
+    return texts if isinstance(texts, str) else list(texts)
 
 
 def _bleu(tokenize):

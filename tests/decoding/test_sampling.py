@@ -134,7 +134,7 @@ def test_the_score_is_the_models_own():
 
 
 def test_a_repetition_penalty_falls_on_prompt_and_generated_tokens():
-    """So large that no token comes twice, nor the prompt's, but where the logit is 0."""
+    """So large a one that no token comes twice, nor the prompt's."""
     logits = np.array([1.0, 4.0, 1.1, 1.2, 1.3, 1.4, -50.0, 1.5], "float32")
     found = drawn(
         rows=200,

@@ -246,5 +246,5 @@ def test_a_function_as_initializer():
 
 
 def test_a_longer_input_is_an_error_here():
-    with pytest.raises(ValueError, match="cannot place a longer input"):
+    with pytest.raises(ValueError, match="cannot place others"):
         layers.PositionEmbedding(4)(normal(4, 16, 30))

@@ -232,7 +232,8 @@ def test_what_is_there_is_left_alone(model, tokenizers, tmp_path, saving):
 
 def test_overwrite_replaces_the_whole_folder(model, tokenizers, tmp_path, saving):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "old").write_text("old")
+    for name in ("old", "saved_model.pb"):
+        (tmp_path / "there" / name).write_text("old")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("there", "link"):
         path = export(tmp_path / name, model, tokenizers, overwrite=True)
@@ -243,10 +244,28 @@ def test_overwrite_replaces_the_whole_folder(model, tokenizers, tmp_path, saving
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "there"]
 
 
+def test_overwrite_replaces_nothing_but_savedmodels(
+    model, tokenizers, tmp_path, saving, monkeypatch
+):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path / "thesis")
+    for path in (tmp_path / "thesis", tmp_path / "file", "."):
+        with pytest.raises(FileExistsError, match="else than a SavedModel"):
+            export(path, model, tokenizers, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="path=''"):
+        export("", model, tokenizers, overwrite=True)
+    assert (tmp_path / "thesis" / "chapter").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    export(tmp_path / "empty", model, tokenizers, overwrite=True)
+
+
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_a_failure_leaves_nothing_new(model, tokenizers, tmp_path, saving, error):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "old").write_text("old")
+    for name in ("old", "saved_model.pb"):
+        (tmp_path / "there" / name).write_text("old")
     saving.error = error
     with pytest.raises(type(error)):
         export(tmp_path / "new" / "folders" / "translator", model, tokenizers)
@@ -260,7 +279,8 @@ def test_a_failed_replacement_puts_the_old_folder_back(
     model, tokenizers, tmp_path, saving, monkeypatch
 ):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "old").write_text("old")
+    for name in ("old", "saved_model.pb"):
+        (tmp_path / "there" / name).write_text("old")
     rename = os.rename
 
     def failing(source, target):
