@@ -1,7 +1,7 @@
 """The position-wise feed-forward network."""
 
 import keras
-from keras import activations, initializers
+from keras import activations, initializers, ops
 
 from keras_attn.layers import arguments
 
@@ -92,9 +92,13 @@ class FeedForward(keras.layers.Layer):
         return dense
 
     def call(self, inputs, training=None):
-        hidden = self._intermediate_dense(inputs)
+        # Positions as rows of one matrix: on the CPU XLA's product of a matrix and a
+        # stack of them takes longer, by a tenth and more.
+        *leading, width = ops.shape(inputs)
+        hidden = self._intermediate_dense(ops.reshape(inputs, (-1, width)))
         hidden = self._dropout_layer(hidden, training=training)
-        return self._output_dense(hidden)
+        outputs = self._output_dense(hidden)
+        return ops.reshape(outputs, (*leading, outputs.shape[-1]))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])

@@ -82,17 +82,25 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs, reverse=False):
         if not reverse:
-            if "float" in keras.backend.standardize_dtype(inputs.dtype):
-                raise ValueError(
-                    f"Layer '{self.name}' takes ints, as of `keras.Input(shape, "
-                    f"dtype='int32')`. Received: ids of dtype {inputs.dtype}"
-                )
+            self._check_dtype(inputs)
             # A traced or symbolic tensor has no values to look at.
             values = concrete(inputs)
             if values is not None:
                 what = f"Token ids of layer '{self.name}'"
                 check_ids(values, self.vocabulary_size, what)
         return self._scaled(super().call(inputs, reverse), reverse)
+
+    def _check_dtype(self, ids):
+        if "float" in keras.backend.standardize_dtype(ids.dtype):
+            raise ValueError(
+                f"Layer '{self.name}' takes ints, as of `keras.Input(shape, "
+                f"dtype='int32')`. Received: ids of dtype {ids.dtype}"
+            )
+
+    def compute_output_spec(self, inputs, reverse=False):
+        if not reverse:
+            self._check_dtype(inputs)
+        return super().compute_output_spec(inputs, reverse)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras quantizes no subclass, whose `call` may differ. See `quantized_call`.

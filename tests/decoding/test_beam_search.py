@@ -79,8 +79,7 @@ def assert_same(found, expected):
     )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0, -1.0])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("seed", "alpha"), [(0, 0.0), (1, 0.6), (0, 2.0), (1, -1.0)])
 def test_wide_enough_it_finds_the_best_of_all_sequences(seed, alpha):
     model = language_model(seed)
     found = found_by(model, {"target": PROMPTS}, BeamSearch(64, alpha, 6))
@@ -104,7 +103,7 @@ def test_several_end_tokens():
         assert_same(hypotheses(found, row), expected)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_one_beam_is_greedy_search(translator, alpha):
     source = np.random.default_rng(5).integers(1, stacked_models.V, (6, 5))
     options = {"start_token_id": 2, "max_length": 12}

@@ -196,6 +196,22 @@ def test_a_model_trained_further_is_used_as_it_is_now():
     assert _traces(loop) == traces
 
 
+def test_adapters_added_later_are_used():
+    """They are other variables, which an earlier trace does not know."""
+    model = stacked_models.lively_translator()
+    before = found_by(model, {"source": SOURCE})
+    head = model.layers[-1]
+    while not hasattr(head, "enable_lora"):
+        head = model.layers[model.layers.index(head) - 1]
+    head.enable_lora(2)
+    for weight in head.trainable_weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape) * 2)
+    after = found_by(model, {"source": SOURCE})
+    assert not np.array_equal(after["token_ids"], before["token_ids"])
+    expected = naive_search.greedy(model, {"source": SOURCE}, starts(6), END, LENGTH)
+    assert_same(after, expected)
+
+
 def _traces(loop):
     count = getattr(loop, "experimental_get_tracing_count", None)
     return count() if count else None
@@ -208,6 +224,20 @@ def test_shapes_are_not_traced_one_by_one():
         found_by(model, np.full((rows, 1), 2))
     (loop,) = _LOOPS[model].values()
     assert _traces(loop) <= 2
+
+
+def test_without_an_end_token_all_rows_go_on():
+    found = found_by(chain(), np.asarray([[2], [7]]), end_token_id=None)
+    assert found["lengths"].tolist() == [[LENGTH], [LENGTH]]
+    assert found["token_ids"][0, 0, :5].tolist() == [4, 5, 6, END, 0]
+
+
+def test_a_ragged_tensor_is_padded(translator):
+    tf = pytest.importorskip("tensorflow")
+    rows = [row[row > 0].tolist() for row in SOURCE]
+    found = found_by(translator, {"source": tf.ragged.constant(rows)})
+    expected = found_by(translator, {"source": SOURCE})
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
 
 
 def test_each_set_of_arguments_has_a_loop_of_its_own():
@@ -243,6 +273,12 @@ def test_a_model_is_let_go():
             {},
             r"'target' must be in \[0, 13\).*id=\d+",
         ),
+        ({"source": SOURCE.astype("int64") + 2**32}, {}, r"\[0, 13\).*id=4294967"),
+        ({"source": None}, {}, "'source' is missing"),
+        ({"source": SOURCE, "target": SOURCE[:2]}, {}, "as many rows.*'target': 2"),
+        ({"source": SOURCE, "target": SOURCE[:, :0]}, {}, r"shape=\(6, 0\)"),
+        ({"source": SOURCE}, {"start_token_id": 2.5}, "must be ints.*=.*2.5"),
+        ({"source": SOURCE}, {"end_token_id": "3"}, "must be ints.*end_token_id="),
         ({"source": SOURCE}, {"start_token_id": None}, "start_token_id=None"),
         ({"source": SOURCE}, {"start_token_id": V}, r"\[0, 13\).*start_token_id=13"),
         ({"source": [["a", "b"]]}, {}, "'source' must be of dtype int32.*str"),

@@ -38,6 +38,24 @@ def test_rows_share_one_among_the_real_keys(maps, batch):
         assert not weights[padded].any()
 
 
+def test_lists_arrays_and_tensors_may_be_mixed(translator, maps, batch):
+    mixed = {
+        "source": batch["source"].tolist(),
+        "target": ops.convert_to_tensor(batch["target"]),
+    }
+    for name, weights in attention_maps(translator, mixed).items():
+        np.testing.assert_array_equal(weights, maps[name])
+
+
+def test_nested_models_are_opened(translator, maps, batch):
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
+    nested = keras.Model(inputs, translator(inputs))
+    found = attention_maps(nested, batch)
+    assert found.keys() == maps.keys()
+    for name, weights in found.items():
+        np.testing.assert_allclose(weights, maps[name], atol=1e-6)
+
+
 def test_decoders_do_not_look_ahead(maps):
     later = ~np.tri(5, dtype=bool)
     for i in range(2):

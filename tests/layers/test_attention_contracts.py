@@ -320,3 +320,46 @@ def test_keys_and_values_must_be_of_one_length():
     layer = layers.MultiHeadAttention(HEADS)
     with pytest.raises(ValueError, match="one length"):
         layer(normal(2, 3, 15), normal(2, 4, 15), normal(2, 5, 15))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("padding_mask", (BATCH, LENGTH + 1)),
+        ("padding_mask", (BATCH, 1)),
+        ("attention_mask", (BATCH, LENGTH + 1, LENGTH)),
+        ("attention_mask", (BATCH, LENGTH, LENGTH - 1)),
+        ("attention_mask", (BATCH, HEADS, 1, LENGTH)),
+    ],
+)
+@pytest.mark.parametrize("make", [self_attention, encoder])
+def test_a_mask_of_another_length_is_refused(make, name, shape):
+    """Neither cropped nor stretched; eagerly, and while a model is stacked."""
+    layer = built(make())
+    received = f"`{name}` must be as long.*Received: {name} of shape"
+    with pytest.raises(ValueError, match=received):
+        layer(normal(BATCH, LENGTH, WIDTH), **{name: np.ones(shape, bool)})
+    mask = keras.Input(batch_shape=shape, dtype="bool")
+    with pytest.raises(ValueError, match=received):
+        layer(keras.Input((LENGTH, WIDTH)), **{name: mask})
+
+
+@pytest.mark.parametrize("part", ["attention", "feed_forward", "cross_attention"])
+@pytest.mark.parametrize("bad", ["x", 3, keras.layers.Dense])
+def test_a_part_of_a_block_is_a_layer(part, bad):
+    with pytest.raises(ValueError, match=f"`{part}` must be a keras.layers.Layer"):
+        decoder(**{part: bad})
+
+
+def test_an_unknown_width_is_refused():
+    with pytest.raises(ValueError, match="width.*must be known.*shape"):
+        self_attention()(keras.Input((LENGTH, None)))
+
+
+def test_root_mean_square_norm_lets_the_mask_pass():
+    """Keras warns where a layer would lose it, and warnings are errors here."""
+    ids = np.array([[5, 3, 0], [1, 2, 4]])
+    block = encoder(normalization="rms_norm", normalize_first=True)
+    x = keras.layers.Embedding(6, WIDTH, mask_zero=True)(ids)
+    cropped = block(keras.ops.convert_to_tensor(array(x)[:1, :2]))
+    assert_close(block(x)[:1, :2], cropped)

@@ -94,3 +94,9 @@ def test_scale_survives_int8_quantization(tmp_path, tie_weights):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     for found, expected in zip(loaded(IDS), model(IDS)):
         assert_close(found, expected, 1e-6)
+
+
+def test_floats_are_no_ids():
+    """A mask would be lost silently, and 1.5 read as 1."""
+    with pytest.raises(ValueError, match="takes ints.*dtype='int32'.*float32"):
+        layers.TokenEmbedding(5, 4)(keras.Input((None,)))

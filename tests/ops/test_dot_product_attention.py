@@ -208,3 +208,19 @@ def test_impossible_kernels_are_refused(arguments, message):
     x = keras.ops.ones((1, 2, 1, 2))
     with pytest.raises(ValueError, match=message):
         dot_product_attention(x, x, x, **arguments)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("low", [-np.inf, np.finfo("float32").min, -1e31])
+def test_no_bias_opens_a_masked_key(kernel, low):
+    """However far it pushes down the only key that may be attended to."""
+    x = normal(1, 1, 2, 3)
+    keys, values = normal(1, 5, 2, 3, seed=1), normal(1, 5, 2, 3, seed=2)
+    bias = np.zeros((1, 1, 1, 5), "float32")
+    bias[..., 0] = low
+    allowed = masks.dense(np.arange(5)[None, None] == 0)
+    found = dot_product_attention(
+        x, keys, values, mask=allowed, bias=bias, kernel=kernel
+    )
+    assert_close(found, values[:, :1])
