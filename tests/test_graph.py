@@ -70,6 +70,42 @@ def test_calls_of_a_sequential_model():
     assert calls[0].inputs == [model.inputs[0]]
 
 
+def test_nested_models_are_opened():
+    """One called twice, with a layer named as one outside is."""
+    x = keras.Input((4,))
+    inner = keras.Model(x, keras.layers.Dense(4, name="dense")(ops.tanh(x)))
+    sequential = keras.Sequential([keras.Input((4,)), inner, keras.layers.Dense(3)])
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    first = inner(keras.layers.Dense(4, name="dense")(a))
+    model = keras.Model({"a": a, "b": b}, sequential(ops.add(first, inner(b))))
+    flat = graph.read(model)
+    operations = [call.operation for call in flat.calls]
+    assert not any(isinstance(operation, keras.Model) for operation in operations)
+    assert operations.count(inner.get_layer("dense")) == 3
+    assert flat.inputs == tuple(model.inputs)
+    # The opened graph is one that Keras takes: every name is there once.
+    again = keras.Model({"a": a, "b": b}, flat.outputs[0])
+    data = {
+        name: np.full((2, 4), value, "float32") for name, value in zip("ab", (1, 3))
+    }
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(again(data)), ops.convert_to_numpy(model(data)), rtol=1e-6
+    )
+
+
+def test_unused_name():
+    assert graph.unused_name("x", set()) == "x"
+    assert graph.unused_name("x", {"x", "x_1"}) == "x_2"
+
+
+def test_least_attribute():
+    x = keras.Input((4,))
+    layers = [keras.layers.Dense(units) for units in (5, 3, 4)]
+    calls = graph.read(keras.Sequential([x, *layers])).calls
+    assert graph.least_attribute(calls, "units") == 3
+    assert graph.least_attribute(calls, "rate") is None
+
+
 def test_a_call_knows_its_arguments_by_name():
     query, value = keras.Input((5, 8)), keras.Input((7, 8))
     layer = keras.layers.MultiHeadAttention(2, 4)

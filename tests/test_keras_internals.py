@@ -26,6 +26,7 @@ def test_this_keras_is_known():
 def test_the_face_of_the_file():
     assert sorted(internals.__all__) == [
         "implicit_mask",
+        "is_functional",
         "recorded_calls",
         "set_implicit_mask",
     ]
@@ -106,6 +107,23 @@ def test_constants_and_options_of_a_call_are_kept():
 def test_a_sequential_model_has_calls_as_well():
     sequential = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="d")])
     assert [c[0].name for c in internals.recorded_calls(sequential)] == ["d"]
+
+
+def test_a_model_whose_call_is_its_graph():
+    class Named(keras.Sequential):
+        pass
+
+    class Changed(keras.Sequential):
+        def call(self, inputs, training=None, mask=None):
+            return super().call(inputs) + 1.0
+
+    layers = [keras.Input((3,)), keras.layers.Dense(2)]
+    assert internals.is_functional(model())
+    assert internals.is_functional(keras.Sequential(layers))
+    assert internals.is_functional(Named(layers))
+    assert not internals.is_functional(Changed(layers))
+    assert not internals.is_functional(keras.Sequential([keras.layers.Dense(2)]))
+    assert not internals.is_functional(layers[1])
 
 
 def test_other_models_have_none():

@@ -16,7 +16,8 @@ class Translator(tf.Module):
     """Translates texts with a trained model, and is what `export_translator` saves.
 
     The weights are the model's own: a translator made before or during training
-    always uses the current ones.
+    always uses the current ones. (`enable_lora` and `quantize` replace variables: make
+    it after them.)
 
     Args:
         model: a translation model, from `{"source", "target"}` ids to logits.
