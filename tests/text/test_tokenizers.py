@@ -207,8 +207,8 @@ def test_training_is_deterministic(tokenizer):
 @pytest.mark.parametrize(
     "sentences, size, message",
     [
-        ([], 300, "at least one non-empty"),
-        (["", ""], 300, "at least one non-empty"),
+        ([], 300, "at least one non-blank"),
+        (["", " "], 300, "at least one non-blank"),
         ("one text", 300, "iterable of sentences"),
         (["a", 3], 300, "3 at index 1"),
         (["a"], 3, "vocabulary_size=3"),
