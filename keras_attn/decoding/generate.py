@@ -88,7 +88,8 @@ def generate(
     max_length = positive_int("max_length", max_length)
     prompt_name = find_target(model, target).name
     constraints = _constraints(model, end_token_id, min_length, banned_token_ids)
-    inputs = _tensors(model, inputs, prompt_name)
+    loops = _loops(model)
+    inputs = _tensors(model, inputs, prompt_name, loops.sizes)
     prefill = room = 1
     if prompt_name in inputs:
         room = int(inputs[prompt_name].shape[1])
@@ -99,14 +100,13 @@ def generate(
             f"'{prompt_name}'. Received: start_token_id=None"
         )
     else:
-        bound = vocabulary_sizes(model).get(prompt_name)
+        bound = loops.sizes.get(prompt_name)
         check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
         start_token_id = int(start_token_id)
     rows = int(next(iter(inputs.values())).shape[0])
     prefix = _prefix(model, prefix, rows)
     key = (start_token_id, constraints, max_length, strategy, target, jit_compile)
     key = (*key, room, prefill, frozenset(inputs))
-    loops = _loops(model)
     if key not in loops:
         step = step_model(model, room + max_length - 1, target)
         loop = decoding_loop(
@@ -117,11 +117,13 @@ def generate(
 
 
 class _Loops(dict):
-    """Compiled loops by their arguments, of a model with these variables."""
+    """Compiled loops by their arguments, of a model with its variables of now."""
 
-    def __init__(self, variables):
+    def __init__(self, model):
         super().__init__()
-        self.variables = variables
+        self.variables = model.variables
+        # Read once: to read a model with others in it calls their layers anew.
+        self.sizes = vocabulary_sizes(model)
 
 
 def _loops(model):
@@ -132,7 +134,7 @@ def _loops(model):
     """
     loops = _LOOPS.get(model)
     if loops is None or [*map(id, loops.variables)] != [*map(id, model.variables)]:
-        loops = _LOOPS[model] = _Loops(model.variables)
+        loops = _LOOPS[model] = _Loops(model)
     return loops
 
 
@@ -179,7 +181,7 @@ def _prefix(model, prefix, rows):
     return ops.convert_to_tensor(values, dtype="int32")
 
 
-def _tensors(model, inputs, target):
+def _tensors(model, inputs, target, sizes):
     """`inputs` as a dict of tensors, after a look at names and ids."""
     names = [tensor.name for tensor in model.inputs]
     if not isinstance(inputs, dict):
@@ -196,7 +198,6 @@ def _tensors(model, inputs, target):
             f"`inputs` must hold the model's inputs {missing} as well. "
             f"Received: inputs with keys {sorted(inputs)}"
         )
-    sizes = vocabulary_sizes(model)
     tensors = {}
     for tensor in model.inputs:
         if tensor.name not in inputs:
