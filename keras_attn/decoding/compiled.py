@@ -25,7 +25,11 @@ def compiled(function, variables, jit_compile=False):
         # In a partial, since TensorFlow takes all functions of one place in the source
         # for one function, and would warn that it is traced too often.
         return tf.function(
-            functools.partial(function), jit_compile=jit_compile, reduce_retracing=True
+            functools.partial(function),
+            autograph=False,  # as in `model.fit`; its reading of code takes seconds
+            jit_compile=jit_compile,
+            # XLA compiles each shape anew: it is told, then, what the shape is.
+            reduce_retracing=not jit_compile,
         )
     if backend == "jax":
         import jax

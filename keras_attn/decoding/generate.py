@@ -2,6 +2,7 @@
 
 import weakref
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -110,7 +111,13 @@ def generate(
     if key not in loops:
         step = step_model(model, room + max_length - 1, target)
         loop = decoding_loop(
-            step, strategy, constraints, start_token_id, max_length, prefill
+            step,
+            strategy,
+            constraints,
+            start_token_id,
+            max_length,
+            prefill,
+            transpose_kernels=jit_compile or keras.backend.backend() == "jax",
         )
         loops[key] = compiled(loop, model.variables, jit_compile)
     return loops[key](inputs, prefix, strategy.draw(rows, max_length))

@@ -1,13 +1,25 @@
 """The loop around a step model and a strategy."""
 
+import contextlib
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.ops.products import KernelsTransposedOnce
+
 __all__ = ["decoding_loop", "prompt_lengths"]
 
 
-def decoding_loop(step, strategy, constraints, start_token_id, max_length, prefill=1):
+def decoding_loop(
+    step,
+    strategy,
+    constraints,
+    start_token_id,
+    max_length,
+    prefill=1,
+    transpose_kernels=False,
+):
     """The whole search as one pure function of tensors.
 
     Prompts of different lengths go through together: the first `prefill` positions at
@@ -20,6 +32,8 @@ def decoding_loop(step, strategy, constraints, start_token_id, max_length, prefi
         start_token_id: int, the prompt of rows that come without one.
         max_length: int, how many tokens a row is given at most.
         prefill: int, length of the shortest prompt.
+        transpose_kernels: bool, whether kernels are transposed once, before the loop,
+            as is best where XLA compiles it; see `keras_attn.ops.products`.
 
     Returns:
         A function from `(inputs, prefix=None, draws=None)` to the results: the dict of
@@ -28,6 +42,11 @@ def decoding_loop(step, strategy, constraints, start_token_id, max_length, prefi
     beams = strategy.num_beams
 
     def loop(inputs, prefix=None, draws=None):
+        kernels = KernelsTransposedOnce()
+        with kernels if transpose_kernels else contextlib.nullcontext():
+            return search(kernels, inputs, prefix, draws)
+
+    def search(kernels, inputs, prefix, draws):
         prompt = inputs.get(step.target)
         if prompt is None:
             rows = ops.shape(next(iter(inputs.values())))[0]
@@ -41,8 +60,11 @@ def decoding_loop(step, strategy, constraints, start_token_id, max_length, prefi
         )
         vocabulary_size = logits.shape[-1]
         # From here on, a row's hypotheses are rows.
-        frontier, cache = (_repeat(x, beams) for x in (frontier, cache))
-        logits = _repeat(logits[:, -1], beams)
+        logits = logits[:, -1]
+        if beams > 1:
+            itself = ops.repeat(ops.arange(rows, dtype="int32"), beams)
+            frontier, logits = _take_rows((frontier, logits), itself)
+            cache = _take_rows(cache, itself, step.cache_spec)
         state = strategy.start(prompt, max_length, vocabulary_size, draws)
 
         def choose(position, logits, cache, state):
@@ -68,17 +90,16 @@ def decoding_loop(step, strategy, constraints, start_token_id, max_length, prefi
             if parents is not None:
                 itself = ops.arange(beams, dtype="int32")[None]
                 parents = _select(live, parents, itself)
-                flat = ops.arange(rows, dtype="int32")[:, None] * beams + parents
-                flat = ops.reshape(flat, (-1,))
-                cache = keras.tree.map_structure(
-                    lambda leaf: ops.take(leaf, flat, axis=0), cache
-                )
+                first = ops.arange(rows, dtype="int32")[:, None] * beams
+                chosen = ops.reshape(first + parents, (-1,))
+                cache = _take_rows(cache, chosen, step.cache_spec)
             return ops.reshape(tokens, (-1, 1)), cache, state
 
         def unfinished(position, tokens, cache, state):
             return ops.logical_not(ops.all(state["finished"]))
 
         def body(position, tokens, cache, state):
+            kernels.zero = position < 0
             logits, cache = step.step(tokens, position - 1, frontier, cache)
             tokens, cache, state = choose(position, logits[:, -1], cache, state)
             return position + 1, tokens, cache, state
@@ -101,11 +122,20 @@ def prompt_lengths(prompt):
     return 1 + ops.sum(ops.cast(ops.not_equal(prompt[:, 1:], 0), "int32"), axis=1)
 
 
-def _repeat(structure, times):
-    if times == 1:
-        return structure
+def _take_rows(structure, rows, spec=None):
+    """The rows of these numbers, of tensors with one entry for each row, or as many as
+    in a `spec` for a batch of one."""
+
+    def take(leaf, entries):
+        numbers = rows
+        if entries > 1:
+            numbers = rows[:, None] * entries + ops.arange(entries, dtype="int32")
+        return ops.take(leaf, ops.reshape(numbers, (-1,)), axis=0)
+
+    if spec is None:
+        return keras.tree.map_structure(lambda leaf: take(leaf, 1), structure)
     return keras.tree.map_structure(
-        lambda leaf: ops.repeat(leaf, times, axis=0), structure
+        lambda leaf, like: take(leaf, like.shape[0]), structure, spec
     )
 
 

@@ -32,10 +32,11 @@ class StepModel(keras.Model):
     """
 
     @classmethod
-    def make(cls, inputs, outputs, encoder, target, max_length):
+    def make(cls, inputs, outputs, encoder, target, max_length, cache_spec):
         model = cls(inputs=inputs, outputs=outputs, name="step")
         model.target = target
         model.max_length = max_length
+        model._cache_spec = lambda: cache_spec
         model.supports_masking = True  # consumes masks, see `compute_mask`
         # In a lambda, or Keras would count the encoder as a part of this model.
         model._encoder = lambda: encoder
@@ -43,6 +44,11 @@ class StepModel(keras.Model):
 
     def compute_mask(self, inputs, previous_mask):
         return None
+
+    @property
+    def cache_spec(self):
+        """The cache of a batch of one, `keras.KerasTensor`s."""
+        return self._cache_spec()
 
     @property
     def encoder(self):
@@ -71,8 +77,10 @@ class StepModel(keras.Model):
             batch_size: int or int32 scalar tensor.
         """
         return graph.map_tensors(
-            lambda leaf: ops.zeros((batch_size, *leaf.shape[1:]), dtype=leaf.dtype),
-            self.input.get("cache", {}),
+            lambda leaf: ops.zeros(
+                (batch_size * leaf.shape[0], *leaf.shape[1:]), dtype=leaf.dtype
+            ),
+            self.cache_spec,
         )
 
     def step(self, tokens, index, frontier, cache):
@@ -169,6 +177,7 @@ class _Builder:
         self.moving = graph.dependents(self.graph.calls, [target])
         self.frontier = {}  # name -> tensor of the full model's graph
         self.frontier_inputs = {}  # name -> the step model's input for it
+        self.cache_spec = {}  # wrapper name -> {leaf: what it is for a batch of one}
         self.cache_inputs = {}  # wrapper name -> {leaf: input}
         self.cache_outputs = {}
         self.names = graph.Names()
@@ -201,6 +210,7 @@ class _Builder:
             self._encoder(),
             self.target.name,
             self.max_length,
+            self.cache_spec,
         )
 
     def _encoder(self):
@@ -265,11 +275,12 @@ class _Builder:
         options = {n: v for n, v in arguments.items() if n not in tensors}
         inputs["arguments"] = graph.map_tensors(self._value, tensors)
         name = graph.unused_name(layer.name, self.cache_inputs)
-        spec = layer.cache_spec(None, self.max_length, has_context=bool(fixed))
+        spec = layer.cache_spec(1, self.max_length, has_context=bool(fixed))
         if spec:
+            self.cache_spec[name] = spec
             inputs["cache"] = self.cache_inputs[name] = {
                 leaf: keras.Input(
-                    batch_shape=tensor.shape, dtype=tensor.dtype, name=f"{name}_{leaf}"
+                    tensor.shape[1:], dtype=tensor.dtype, name=f"{name}_{leaf}"
                 )
                 for leaf, tensor in spec.items()
             }

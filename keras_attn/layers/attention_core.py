@@ -180,18 +180,21 @@ class AttentionCore(keras.layers.Layer):
         """What this layer remembers from one decoding step to the next.
 
         Args:
-            batch_size: int or None.
+            batch_size: int.
             max_length: int, the number of positions there will be at most.
             has_context: bool, whether keys and values come from a fixed context
                 (then nothing needs remembering).
 
         Returns:
-            A dict of `keras.KerasTensor`s, shapes and dtypes of the cache.
+            A dict of `keras.KerasTensor`s, shapes and dtypes of the cache. The first
+            axis is the batch's, or several entries for each row of the batch.
         """
         if has_context:
             return {}
         key_dim, value_dim = self.head_dims
-        shape = (batch_size, max_length, self.num_heads)
+        # As products take them, head by head of row by row: else each step would
+        # transpose it all, and XLA copy it.
+        shape = (batch_size * self.num_heads, max_length)
         return {
             "key": keras.KerasTensor((*shape, key_dim), dtype=self.compute_dtype),
             "value": keras.KerasTensor((*shape, value_dim), dtype=self.compute_dtype),
@@ -222,16 +225,26 @@ class AttentionCore(keras.layers.Layer):
         if padding_mask is None:
             padding_mask = ops.ones(ops.shape(value)[:2], dtype="bool")
         padding_mask = ops.cast(padding_mask, "bool")
+        key, value = self._key_dense(key), self._value_dense(value)
         cache = {
-            "key": caches.write(cache["key"], self._key_dense(key), index),
-            "value": caches.write(cache["value"], self._value_dense(value), index),
+            "key": caches.write(cache["key"], _head_by_head(key), index),
+            "value": caches.write(cache["value"], _head_by_head(value), index),
             "keep": caches.write(cache["keep"], padding_mask, index),
         }
         mask = masks.build(cache["keep"], use_causal_mask=True)
         output = self._attend_projected(
-            query, cache["key"], cache["value"], mask, query_start=index
+            query,
+            self._row_by_row(cache["key"]),
+            self._row_by_row(cache["value"]),
+            mask,
+            query_start=index,
+            heads_first=True,
         )
         return output, cache
+
+    def _row_by_row(self, x):
+        """`(B * N, L, H)` to `(B, N, L, H)`."""
+        return ops.reshape(x, (-1, self.num_heads, *x.shape[1:]))
 
     def _project_context(self, value, key):
         return {"key": self._key_dense(key), "value": self._value_dense(value)}
@@ -259,6 +272,12 @@ class AttentionCore(keras.layers.Layer):
             "bias_constraint": constraints.serialize(self.bias_constraint),
             "seed": self.seed,
         }
+
+
+def _head_by_head(x):
+    """`(B, T, N, H)` to `(B * N, T, H)`."""
+    length, size = ops.shape(x)[1], x.shape[3]
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, length, size))
 
 
 def refuse_attention_mask(layer, attention_mask):

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_attn.ops.products import rows_by_kernel
+
 __all__ = ["HeadsDense"]
 
 
@@ -43,9 +45,8 @@ class HeadsDense(keras.layers.EinsumDense):
         batch, length = ops.shape(inputs)[:2]
         rows = ops.reshape(inputs, (-1, math.prod(self.inputs_dims)))
         kernel = ops.reshape(self.kernel, (rows.shape[1], -1))
-        outputs = ops.matmul(rows, kernel)
-        if self.bias is not None:
-            outputs = ops.add(outputs, ops.reshape(self.bias, (-1,)))
+        bias = None if self.bias is None else ops.reshape(self.bias, (-1,))
+        outputs = rows_by_kernel(rows, kernel, bias, self, inputs.shape[1])
         return ops.reshape(outputs, (batch, length, *self.outputs_dims))
 
     def quantize(self, mode=None, type_check=True, config=None):

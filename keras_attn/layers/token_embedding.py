@@ -6,6 +6,7 @@ import keras
 from keras import initializers, ops
 
 from keras_attn.layers import arguments
+from keras_attn.ops.products import rows_by_kernel, rows_by_transposed
 from keras_attn.ops.values import check_ids, concrete
 
 __all__ = ["TokenEmbedding"]
@@ -88,7 +89,21 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             if values is not None:
                 what = f"Token ids of layer '{self.name}'"
                 check_ids(values, self.vocabulary_size, what)
+        elif inputs.shape[-2] == 1 and self._has_plain_logits():
+            return self._logits_of_a_step(inputs)
         return self._scaled(super().call(inputs, reverse), reverse)
+
+    def _has_plain_logits(self):
+        return self.reverse_dtype is None and self.logit_soft_cap is None
+
+    def _logits_of_a_step(self, inputs):
+        """As the stock layer's, which transposes the whole matrix at each call."""
+        rows = ops.reshape(inputs, (-1, self.hidden_dim))
+        if self.tie_weights:
+            logits = rows_by_transposed(rows, self.embeddings)
+        else:
+            logits = rows_by_kernel(rows, self.reverse_embeddings, None, self, 1)
+        return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.vocabulary_size))
 
     def _check_dtype(self, ids):
         if "float" in keras.backend.standardize_dtype(ids.dtype):

@@ -1,5 +1,6 @@
 """Functions that return Functional models."""
 
+from keras_attn.models.language import causal_language_model
 from keras_attn.models.translation import transformer_translator
 
-__all__ = ["transformer_translator"]
+__all__ = ["causal_language_model", "transformer_translator"]

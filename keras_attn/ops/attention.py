@@ -23,6 +23,7 @@ def dot_product_attention(
     query_start=0,
     kernel="auto",
     return_weights=False,
+    heads_first=False,
 ):
     """`softmax(scale * query . key + bias) . value`, head by head.
 
@@ -52,6 +53,8 @@ def dot_product_attention(
             an int32 scalar tensor.
         kernel: `"auto"`, `"full"` or `"fused"`.
         return_weights: whether to return the weights too.
+        heads_first: whether key and value are `(B, N, S, H)` and `(B, N, S, V)`, as
+            caches hold them, and which no kernel need transpose.
 
     Returns:
         The output, `(B, T, N, V)` in the dtype of `value`; with `return_weights` a
@@ -73,7 +76,7 @@ def dot_product_attention(
         scale = query.shape[-1] ** -0.5
     allowed = row_has_key = None
     if mask is not None:
-        length, total = _length(query), _length(key)
+        length, total = ops.shape(query)[1], ops.shape(key)[2 if heads_first else 1]
         allowed = mask.evaluate(Span(query_start, length), Span(0, total))
         if mask.can_exclude_every_key:
             row_has_key = ops.any(allowed, axis=-1, keepdims=True)
@@ -84,15 +87,18 @@ def dot_product_attention(
             # A fused softmax over no keys is not a number. Such a row sees every key
             # here and is set to zero below.
             allowed = ops.logical_or(allowed, ops.logical_not(row_has_key))
+        if heads_first:
+            key, value = _swap(key), _swap(value)
         output = _fused(query, key, value, allowed, bias, scale)
         return _zero_rows(output, row_has_key)
 
-    weights = _weights(query, key, allowed, bias, scale)
+    if not heads_first:
+        key, value = _swap(key), _swap(value)
+    weights = _weights(_swap(ops.multiply(query, scale)), key, allowed, bias)
     dropped = weights
     if dropout > 0.0:
         dropped = keras.random.dropout(weights, dropout, seed=seed)
-    output = ops.matmul(dropped, ops.transpose(value, (0, 2, 1, 3)))
-    output = _zero_rows(ops.transpose(output, (0, 2, 1, 3)), row_has_key)
+    output = _zero_rows(_swap(_head_by_head(dropped, value)), row_has_key)
     if return_weights:
         if row_has_key is not None:
             weights = ops.where(row_has_key, weights, ops.zeros_like(weights))
@@ -131,19 +137,35 @@ def _backend_has_fused():
     return backend == "torch"
 
 
-def _length(tensor):
-    """Length of axis 1: an int where known, else a scalar tensor."""
-    return ops.shape(tensor)[1]
+def _swap(x):
+    """`(B, T, N, H)` to `(B, N, T, H)`, and back."""
+    return ops.transpose(x, (0, 2, 1, 3))
 
 
-def _weights(query, key, allowed, bias, scale):
-    """Attention weights `(B, N, T, S)`, uniform in rows with nothing allowed."""
-    # Scaling the query touches T x H numbers instead of T x S. Transposes and matmul
-    # rather than einsum: on TensorFlow its gradient is a quarter slower. The last swap
-    # is folded into the product, where one transpose for all would be carried out.
-    query = ops.transpose(ops.multiply(query, scale), (0, 2, 1, 3))
-    key = ops.transpose(key, (0, 2, 1, 3))
-    scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
+def _head_by_head(x, y):
+    """`ops.matmul(x, y)` of `(B, N, ...)`, as one stack of B x N matrices.
+
+    As a cache is: XLA would copy one that came to the product in another shape.
+    """
+    shape = ops.shape(x)
+    stacks = (ops.reshape(z, (-1, *ops.shape(z)[2:])) for z in (x, y))
+    return ops.reshape(ops.matmul(*stacks), (*shape[:3], ops.shape(y)[3]))
+
+
+def _weights(query, key, allowed, bias):
+    """Attention weights `(B, N, T, S)`, uniform in rows with nothing allowed.
+
+    Args:
+        query: `(B, N, T, H)`, scaled: T x H numbers, where the scores are T x S.
+        key: `(B, N, S, H)`.
+        allowed, bias: see `dot_product_attention`.
+    """
+    # Transposes and matmul rather than einsum: on TensorFlow its gradient is a quarter
+    # slower. The last swap is folded into the product.
+    if query.shape[2] == 1:  # one query is faster on the right
+        scores = ops.swapaxes(_head_by_head(key, ops.swapaxes(query, 2, 3)), 2, 3)
+    else:
+        scores = _head_by_head(query, ops.swapaxes(key, 2, 3))
     scores = ops.cast(scores, "float32")
     if bias is not None:
         scores = scores + _bounded(ops.cast(bias, "float32"))
@@ -181,5 +203,4 @@ def _zero_rows(output, row_has_key):
     """Zero where a query had nothing to attend to; `(B, 1|N, 1|T, 1)` to BTN1."""
     if row_has_key is None:
         return output
-    keep = ops.transpose(row_has_key, (0, 2, 1, 3))
-    return ops.where(keep, output, ops.zeros_like(output))
+    return ops.where(_swap(row_has_key), output, ops.zeros_like(output))

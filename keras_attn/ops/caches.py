@@ -1,4 +1,4 @@
-"""Writing into the fixed-size buffers that decoding keeps."""
+"""Writing into the buffers of fixed size that decoding keeps."""
 
 from keras import ops
 
@@ -8,9 +8,8 @@ __all__ = ["put", "write"]
 def write(buffer, new, index):
     """`buffer` with `new` in the place of positions `index, index + 1, ...`.
 
-    By selection, not by a scatter: it reads and writes the buffer once, as the
-    attention that follows does, and stays within the core operations of every
-    backend.
+    In a loop that XLA compiles (always on JAX) the buffer is changed in place: what
+    a step writes does not grow with the buffer.
 
     Args:
         buffer: `(B, L, ...)`.
@@ -20,13 +19,9 @@ def write(buffer, new, index):
     Returns:
         A tensor like `buffer`.
     """
-    place = ops.arange(buffer.shape[1], dtype="int32") - index
-    length = ops.shape(new)[1]
-    is_new = ops.logical_and(place >= 0, place < length)
-    if new.shape[1] != 1:
-        new = ops.take(new, ops.clip(place, 0, length - 1), axis=1)
-    is_new = ops.reshape(is_new, (1, -1) + (1,) * (len(buffer.shape) - 2))
-    return ops.where(is_new, new, buffer)
+    zero = ops.zeros((), dtype="int32")
+    start = [zero, ops.cast(index, "int32"), *[zero] * (len(buffer.shape) - 2)]
+    return ops.slice_update(buffer, ops.stack(start), new)
 
 
 def put(buffer, new, index):

@@ -114,9 +114,16 @@ class Translator(tf.Module):
 
         text = tf.TensorSpec([None], tf.string, name="text")
         source = tf.TensorSpec([None, None], tf.int32, name="source")
-        self.translate = tf.function(translate, input_signature=[text])
-        self.translate_ids = tf.function(translate_ids, input_signature=[source])
-        self.encode = tf.function(encode, input_signature=[source])
+        for function, spec in (
+            (translate, text),
+            (translate_ids, source),
+            (encode, source),
+        ):
+            setattr(
+                self,
+                function.__name__,
+                tf.function(function, input_signature=[spec], autograph=False),
+            )
 
     def __call__(self, texts):
         """Translations of a list of `str`, as a list of `str`."""

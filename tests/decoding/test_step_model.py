@@ -137,7 +137,7 @@ def test_each_call_of_a_shared_block_has_its_own_cache():
     assert len(cache) == 2
     for leaves in cache.values():
         assert set(leaves) == {"key", "value", "keep"}
-        assert tuple(leaves["key"].shape) == (4, LENGTH, 2, 4)
+        assert tuple(leaves["key"].shape) == (4 * 2, LENGTH, 4)  # two heads
 
 
 def test_the_encoder_projects_the_context_once(stepped):
