@@ -63,7 +63,11 @@ def decoding_loop(
         logits = logits[:, -1]
         if beams > 1:
             itself = ops.repeat(ops.arange(rows, dtype="int32"), beams)
-            frontier, logits = _take_rows((frontier, logits), itself)
+            logits = _take_rows(logits, itself)
+            frontier = {
+                name: leaf if name in step.contexts else _take_rows(leaf, itself)
+                for name, leaf in frontier.items()
+            }
             cache = _take_rows(cache, itself, step.cache_spec)
         state = strategy.start(prompt, max_length, vocabulary_size, draws)
 

@@ -29,13 +29,16 @@ class StepModel(keras.Model):
     Attributes:
         target: name of the input that grows.
         max_length: number of positions there is room for.
+        contexts: names of the frontier's tensors that hypotheses of one row share:
+            those may have fewer rows than the tokens, see `MultiHeadAttention`.
     """
 
     @classmethod
-    def make(cls, inputs, outputs, encoder, target, max_length, cache_spec):
+    def make(cls, inputs, outputs, encoder, target, max_length, cache_spec, contexts):
         model = cls(inputs=inputs, outputs=outputs, name="step")
         model.target = target
         model.max_length = max_length
+        model.contexts = frozenset(contexts)
         model._cache_spec = lambda: cache_spec
         model.supports_masking = True  # consumes masks, see `compute_mask`
         # In a lambda, or Keras would count the encoder as a part of this model.
@@ -177,6 +180,7 @@ class _Builder:
         self.moving = graph.dependents(self.graph.calls, [target])
         self.frontier = {}  # name -> tensor of the full model's graph
         self.frontier_inputs = {}  # name -> the step model's input for it
+        self.contexts = set()  # names of those that are projected contexts
         self.cache_spec = {}  # wrapper name -> {leaf: what it is for a batch of one}
         self.cache_inputs = {}  # wrapper name -> {leaf: input}
         self.cache_outputs = {}
@@ -211,6 +215,7 @@ class _Builder:
             self.target.name,
             self.max_length,
             self.cache_spec,
+            self.contexts,
         )
 
     def _encoder(self):
@@ -264,11 +269,12 @@ class _Builder:
             if self._is_fixed(arguments.get(name))
         }
         if fixed:
-            mask_name = layer.context_mask_argument
-            mask = implicit_mask(next(iter(fixed.values())))
-            if mask is not None:
-                arguments.setdefault(mask_name, mask)
-            inputs["context"] = self._project(layer, fixed)
+            mask = arguments.get(layer.context_mask_argument)
+            if self._is_fixed(mask):
+                del arguments[layer.context_mask_argument]
+            else:
+                mask = implicit_mask(next(iter(fixed.values())))
+            inputs["context"] = self._project(layer, fixed, mask)
         tensors = {n: v for n, v in arguments.items() if graph.tensors_in(v)}
         for name in set(tensors) - set(inspect.signature(layer.cached_call).parameters):
             raise ValueError(f"its `{name}` depends on the tokens to be generated.")
@@ -298,10 +304,12 @@ class _Builder:
     def _is_fixed(self, value):
         return isinstance(value, keras.KerasTensor) and id(value) not in self.moving
 
-    def _project(self, layer, fixed):
+    def _project(self, layer, fixed, mask):
         """The step's inputs for a context that the encoder model projects."""
         name = self.names.claim(f"{layer.name}_context", fixed)
-        projected = ProjectContext(layer, name=name)(fixed)
+        given = fixed if mask is None else {**fixed, "padding_mask": mask}
+        projected = ProjectContext(layer, name=name)(given)
+        self.contexts.update(f"{name}_{leaf}" for leaf in projected)
         return {
             leaf: self._frontier_input(tensor, f"{name}_{leaf}")
             for leaf, tensor in projected.items()

@@ -67,7 +67,11 @@ class CachedCall(keras.layers.Layer):
 
 
 class ProjectContext(keras.layers.Layer):
-    """Calls `layer.project_context`, once for all decoding steps."""
+    """Calls `layer.project_context`, once for all decoding steps.
+
+    Its input is a dict of what the layer's call takes as context, and of the context's
+    `"padding_mask"` where it has one.
+    """
 
     def __init__(self, layer, **kwargs):
         super().__init__(dtype=layer.dtype_policy, **kwargs)

@@ -145,9 +145,20 @@ class AttentionCore(keras.layers.Layer):
             dropout=self.dropout if training else 0.0,
         )
 
-    def _attend_projected(self, query, key, value, mask, **kwargs):
+    def _attend_projected(self, query, key, value, mask, rows=None, **kwargs):
+        """Attention to projected keys and values.
+
+        Args:
+            rows: how many rows they have, if not as many as the query: then so many
+                queries share each.
+        """
+        query = self._query_dense(query)
+        shape = ops.shape(query)
+        if rows is not None:
+            shared = shape[0] // ops.maximum(rows, 1) * shape[1]
+            query = ops.reshape(query, (rows, shared, *shape[2:]))
         attended = dot_product_attention(
-            self._query_dense(query),
+            query,
             key,
             value,
             mask=mask,
@@ -159,6 +170,8 @@ class AttentionCore(keras.layers.Layer):
         if kwargs.get("return_weights"):
             output, weights = attended
             return self._output_dense(output), weights
+        if rows is not None:
+            attended = ops.reshape(attended, (*shape[:3], attended.shape[3]))
         return self._output_dense(attended)
 
     def _kernel_for(self, return_weights=False, dropout=0.0, **_):
@@ -244,15 +257,28 @@ class AttentionCore(keras.layers.Layer):
 
     def _row_by_row(self, x):
         """`(B * N, L, H)` to `(B, N, L, H)`."""
-        return ops.reshape(x, (-1, self.num_heads, *x.shape[1:]))
+        rows = ops.shape(x)[0] // self.num_heads
+        return ops.reshape(x, (rows, self.num_heads, *x.shape[1:]))
 
-    def _project_context(self, value, key):
-        return {"key": self._key_dense(key), "value": self._value_dense(value)}
+    def _project_context(self, value, key, padding_mask=None):
+        context = {
+            "key": _heads_first(self._key_dense(key)),
+            "value": _heads_first(self._value_dense(value)),
+        }
+        if padding_mask is not None:
+            context["keep"] = ops.cast(padding_mask, "bool")
+        return context
 
-    def _attend_to_context(self, query, context, padding_mask, attention_mask):
+    def _attend_to_context(self, query, context, attention_mask):
         refuse_attention_mask(self, attention_mask)
-        mask = masks.build(padding_mask)
-        return self._attend_projected(query, context["key"], context["value"], mask)
+        return self._attend_projected(
+            query,
+            context["key"],
+            context["value"],
+            masks.build(context.get("keep")),
+            rows=ops.shape(context["key"])[0],
+            heads_first=True,
+        )
 
     def get_config(self):
         return {
@@ -274,10 +300,15 @@ class AttentionCore(keras.layers.Layer):
         }
 
 
+def _heads_first(x):
+    """`(B, T, N, H)` to `(B, N, T, H)`."""
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
 def _head_by_head(x):
     """`(B, T, N, H)` to `(B * N, T, H)`."""
-    length, size = ops.shape(x)[1], x.shape[3]
-    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, length, size))
+    rows, length, heads, size = ops.shape(x)
+    return ops.reshape(_heads_first(x), (rows * heads, length, size))
 
 
 def refuse_attention_mask(layer, attention_mask):

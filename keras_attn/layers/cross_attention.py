@@ -69,23 +69,13 @@ class CrossAttention(AttentionCore):
             training,
         )
 
-    def cached_call(
-        self,
-        query,
-        padding_mask=None,
-        attention_mask=None,
-        *,
-        cache,
-        index,
-        context=None,
-    ):
+    def cached_call(self, query, attention_mask=None, *, cache, index, context=None):
         """One decoding step, see `MultiHeadAttention.cached_call`."""
-        output = self._attend_to_context(query, context, padding_mask, attention_mask)
-        return output, cache
+        return self._attend_to_context(query, context, attention_mask), cache
 
-    def project_context(self, context):
-        """Keys and values of a fixed context, to be computed once for all steps."""
-        return self._project_context(context, context)
+    def project_context(self, context, padding_mask=None):
+        """See `MultiHeadAttention.project_context`."""
+        return self._project_context(context, context, padding_mask)
 
     def compute_output_shape(self, query_shape, context_shape=None):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])

@@ -115,21 +115,24 @@ class MultiHeadAttention(AttentionCore):
 
         Args:
             query, value, key: as in `call`, `(B, T, D)` of the new positions.
-            padding_mask: of the new positions, or of the context.
+            padding_mask: of the new positions; None where there is a context, which
+                brings its own.
             attention_mask: must be None.
             use_causal_mask: must be True, unless there is a context.
             cache: dict of tensors, see `cache_spec`.
             index: int32 scalar tensor, position of the first new token.
-            context: what `project_context` gave, where keys and values are fixed.
+            context: what `project_context` gave, where keys and values are fixed; of
+                B rows, or of fewer, each for as many queries that follow one another.
 
         Returns:
             A pair `(outputs, cache)`.
         """
         if context is not None:
-            output = self._attend_to_context(
-                query, context, padding_mask, attention_mask
-            )
-            return output, cache
+            if padding_mask is not None:
+                raise ValueError(
+                    "its `padding_mask` depends on the tokens to be generated."
+                )
+            return self._attend_to_context(query, context, attention_mask), cache
         return self._cached_self_attention(
             query,
             value,
@@ -141,9 +144,18 @@ class MultiHeadAttention(AttentionCore):
             index,
         )
 
-    def project_context(self, value, key=None):
-        """Keys and values of a fixed context, to be computed once for all steps."""
-        return self._project_context(value, value if key is None else key)
+    def project_context(self, value, key=None, padding_mask=None):
+        """Keys and values of a fixed context, to be computed once for all steps.
+
+        Args:
+            value, key, padding_mask: as in `call`.
+
+        Returns:
+            A dict of tensors: `"key"` `(B, N, S, H)`, `"value"` `(B, N, S, V)` and,
+            with a mask, `"keep"` bool `(B, S)`.
+        """
+        value_as_key = value if key is None else key
+        return self._project_context(value, value_as_key, padding_mask)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])

@@ -245,16 +245,17 @@ class TransformerDecoder(TransformerBlock):
         """See `MultiHeadAttention.cache_spec`: the self-attention's."""
         return self._self_attention_layer.cache_spec(batch_size, max_length)
 
-    def project_context(self, encoder_sequence):
-        """Keys and values of the encoder's output, once for all decoding steps."""
-        return self._cross_attention_layer.project_context(encoder_sequence)
+    def project_context(self, encoder_sequence, padding_mask=None):
+        """See `MultiHeadAttention.project_context`: of the encoder's output."""
+        return self._cross_attention_layer.project_context(
+            encoder_sequence, padding_mask=padding_mask
+        )
 
     def cached_call(
         self,
         decoder_sequence,
         decoder_padding_mask=None,
         decoder_attention_mask=None,
-        encoder_padding_mask=None,
         encoder_attention_mask=None,
         use_causal_mask=True,
         *,
@@ -280,7 +281,6 @@ class TransformerDecoder(TransformerBlock):
         def attend_to_encoder(x):
             return self._cross_attention_layer.cached_call(
                 x,
-                padding_mask=encoder_padding_mask,
                 attention_mask=encoder_attention_mask,
                 cache={},
                 index=index,

@@ -147,9 +147,9 @@ def _head_by_head(x, y):
 
     As a cache is: XLA would copy one that came to the product in another shape.
     """
-    shape = ops.shape(x)
-    stacks = (ops.reshape(z, (-1, *ops.shape(z)[2:])) for z in (x, y))
-    return ops.reshape(ops.matmul(*stacks), (*shape[:3], ops.shape(y)[3]))
+    rows, heads, length, _ = ops.shape(x)
+    stacks = (ops.reshape(z, (rows * heads, *ops.shape(z)[2:])) for z in (x, y))
+    return ops.reshape(ops.matmul(*stacks), (rows, heads, length, ops.shape(y)[3]))
 
 
 def _weights(query, key, allowed, bias):

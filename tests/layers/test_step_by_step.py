@@ -22,7 +22,7 @@ KEEP, CONTEXT_KEEP = lengths_mask([5, 3], LENGTH), lengths_mask([3, 2], TOTAL)
 
 def empty(layer):
     return {
-        name: keras.ops.zeros((BATCH, *leaf.shape[1:]), dtype=leaf.dtype)
+        name: keras.ops.zeros(leaf.shape, dtype=leaf.dtype)
         for name, leaf in layer.cache_spec(BATCH, ROOM).items()
     }
 
@@ -72,17 +72,32 @@ def test_decoder(normalize_first):
     layer = layers.TransformerDecoder(7, HEADS, normalize_first=normalize_first)
     layer.build(X.shape, CONTEXT.shape)
     fill_weights(layer)
-    context = layer.project_context(keras.ops.convert_to_tensor(CONTEXT))
-    found, _ = in_steps(
-        layer,
-        [2, 1, 1, 1],
-        "decoder_padding_mask",
-        context=context,
-        encoder_padding_mask=CONTEXT_KEEP,
+    context = layer.project_context(
+        keras.ops.convert_to_tensor(CONTEXT), padding_mask=CONTEXT_KEEP
     )
+    found, _ = in_steps(layer, [2, 1, 1, 1], "decoder_padding_mask", context=context)
     expected = layer(
         X, CONTEXT, decoder_padding_mask=KEEP, encoder_padding_mask=CONTEXT_KEEP
     )
+    assert_close(found, expected)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("length", [1, 2])
+def test_several_queries_share_a_context(length):
+    """As the hypotheses of a row do."""
+    layer = layers.CrossAttention(HEADS, value_dim=5)
+    layer.build(X.shape, CONTEXT.shape)
+    fill_weights(layer)
+    context = layer.project_context(
+        keras.ops.convert_to_tensor(CONTEXT), padding_mask=CONTEXT_KEEP
+    )
+    query = normal(3 * BATCH, length, WIDTH, seed=2)
+    found, _ = layer.cached_call(
+        keras.ops.convert_to_tensor(query), cache={}, index=0, context=context
+    )
+    repeated = (np.repeat(x, 3, axis=0) for x in (CONTEXT, CONTEXT_KEEP))
+    expected = layer(query, next(repeated), padding_mask=next(repeated))
     assert_close(found, expected)
 
 
