@@ -6,6 +6,7 @@ Knows Functional graphs, not attention: decoding and inspection say what to repl
 import dataclasses
 import inspect
 import typing
+import weakref
 
 import keras
 
@@ -15,14 +16,17 @@ __all__ = [
     "Call",
     "Graph",
     "Names",
+    "call_again",
     "check_functional",
     "dependents",
     "frontier",
     "input_structure",
+    "leading_to",
     "least_attribute",
     "map_tensors",
     "read",
     "tensors_in",
+    "unopened_calls",
     "unused_name",
 ]
 
@@ -107,12 +111,25 @@ def read(model):
     """
     nested = any(is_functional(operation) for operation, *_ in recorded_calls(model))
     if nested:
-        return _Reader().read(model)
-    calls = [
+        # Opened once: the calls stay on the layers for good.
+        known = _OPENED.get(model)
+        if known is None or known[0] != [*map(id, model.outputs)]:
+            known = [*map(id, model.outputs)], _Reader().read(model)
+            _OPENED[model] = known
+        return known[1]
+    return Graph(tuple(model.inputs), unopened_calls(model), tuple(model.outputs))
+
+
+def unopened_calls(model):
+    """The calls of a Functional model, a model called in it being one call."""
+    return [
         Call(operation, tuple(args), dict(kwargs), tuple(outputs))
         for operation, args, kwargs, outputs in recorded_calls(model)
     ]
-    return Graph(tuple(model.inputs), calls, tuple(model.outputs))
+
+
+# model with models in it -> ids of its outputs, its graph
+_OPENED = weakref.WeakKeyDictionary()
 
 
 class _Reader:
@@ -191,15 +208,19 @@ class Renamed(keras.layers.Layer):
         self.built = True
 
     def call(self, tensors):
-        left = iter(tensors)
-        call = self._call()
-        args, kwargs = map_tensors(lambda _: next(left), (call.args, call.kwargs))
-        return self.operation(*args, **kwargs)
+        return call_again(self._call(), tensors)
 
     def compute_mask(self, tensors, masks):
         if not getattr(self.operation, "supports_masking", False):
             return None
         return self.operation.compute_mask(tensors[0], masks[0])
+
+
+def call_again(call, tensors):
+    """What a `Call`'s operation gives for other tensors, as many as its `inputs`."""
+    left = iter(tensors)
+    args, kwargs = map_tensors(lambda _: next(left), (call.args, call.kwargs))
+    return call.operation(*args, **kwargs)
 
 
 def dependents(calls, tensors):
@@ -216,6 +237,23 @@ def dependents(calls, tensors):
     for call in calls:
         if any(id(tensor) in found for tensor in call.inputs):
             found.update(id(tensor) for tensor in call.outputs)
+    return found
+
+
+def leading_to(calls, tensors):
+    """Ids of the tensors that any of `tensors` is computed from, those included.
+
+    Args:
+        calls: those of a `Graph`.
+        tensors: `keras.KerasTensor`s of the graph.
+
+    Returns:
+        A set of `id(tensor)`.
+    """
+    found = {id(tensor) for tensor in tensors}
+    for call in reversed(calls):
+        if any(id(tensor) in found for tensor in call.outputs):
+            found.update(id(tensor) for tensor in call.inputs)
     return found
 
 

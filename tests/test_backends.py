@@ -17,6 +17,7 @@ FILES = [
     "layers/test_position_layers.py",
     "layers/test_token_embedding.py",
     "layers/test_step_by_step.py",
+    "decoding/test_step_model.py",
 ]
 # JAX compiles each operation by itself: let it not take pains over them.
 QUICK_XLA = "--xla_backend_optimization_level=0"

@@ -6,6 +6,7 @@ from keras_attn.decoding.greedy_search import GreedySearch
 from keras_attn.decoding.sampling import Sampling
 from keras_attn.decoding.step_model import StepModel, step_model
 from keras_attn.decoding.strategy import Strategy
+from keras_attn.decoding.stream import stream
 
 __all__ = [
     "BeamSearch",
@@ -15,4 +16,5 @@ __all__ = [
     "Strategy",
     "generate",
     "step_model",
+    "stream",
 ]

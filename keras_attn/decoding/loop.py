@@ -8,19 +8,11 @@ from keras import ops
 
 from keras_attn.ops.products import KernelsTransposedOnce
 
-__all__ = ["decoding_loop", "prompt_lengths"]
+__all__ = ["DecodingLoop", "prompt_lengths"]
 
 
-def decoding_loop(
-    step,
-    strategy,
-    constraints,
-    start_token_id,
-    max_length,
-    prefill=1,
-    transpose_kernels=False,
-):
-    """The whole search as one pure function of tensors.
+class DecodingLoop:
+    """A search, as pure functions of tensors: whole, or one token at a time.
 
     Prompts of different lengths go through together: the first `prefill` positions at
     once, the rest of a longer prompt one by one in place of what was chosen.
@@ -34,34 +26,72 @@ def decoding_loop(
         prefill: int, length of the shortest prompt.
         transpose_kernels: bool, whether kernels are transposed once, before the loop,
             as is best where XLA compiles it; see `keras_attn.ops.products`.
-
-    Returns:
-        A function from `(inputs, prefix=None, draws=None)` to the results: the dict of
-        the model's inputs, `Constraints.apply`'s prefix, `Strategy.draw`'s numbers.
     """
-    beams = strategy.num_beams
 
-    def loop(inputs, prefix=None, draws=None):
+    def __init__(
+        self,
+        step,
+        strategy,
+        constraints,
+        start_token_id,
+        max_length,
+        prefill=1,
+        transpose_kernels=False,
+    ):
+        self.step = step
+        self.strategy = strategy
+        self.constraints = constraints
+        self.start_token_id = start_token_id
+        self.max_length = max_length
+        self.prefill = prefill
+        self.transpose_kernels = transpose_kernels
+
+    def __call__(self, inputs, prefix=None, draws=None):
+        """The whole search.
+
+        Args:
+            inputs: dict of the model's inputs.
+            prefix: what `Constraints.apply` takes.
+            draws: what `Strategy.draw` gives.
+
+        Returns:
+            The strategy's results.
+        """
         kernels = KernelsTransposedOnce()
-        with kernels if transpose_kernels else contextlib.nullcontext():
-            return search(kernels, inputs, prefix, draws)
+        with kernels if self.transpose_kernels else contextlib.nullcontext():
+            fixed, carried = self.begin(inputs, prefix, draws)
 
-    def search(kernels, inputs, prefix, draws):
+            def unfinished(position, tokens, cache, state):
+                return ops.logical_not(ops.all(state["finished"]))
+
+            def body(position, tokens, cache, state):
+                kernels.zero = position < 0
+                return self.advance(fixed, (position, tokens, cache, state))
+
+            *_, state = ops.while_loop(unfinished, body, carried)
+        return self.strategy.results(state)
+
+    def begin(self, inputs, prefix=None, draws=None):
+        """The prompt, and the token that follows its first `prefill` positions.
+
+        Returns:
+            A pair: what stays as it is, a dict of tensors, and what goes from one
+            token to the next: the next position, the tokens to feed there, the cache,
+            the strategy's state.
+        """
+        step, beams = self.step, self.strategy.num_beams
         prompt = inputs.get(step.target)
         if prompt is None:
             rows = ops.shape(next(iter(inputs.values())))[0]
-            prompt = ops.full((rows, 1), start_token_id, dtype="int32")
-        rows, room = ops.shape(prompt)[0], prompt.shape[1]
-        lengths = prompt_lengths(prompt)
+            prompt = ops.full((rows, 1), self.start_token_id, dtype="int32")
+        rows = ops.shape(prompt)[0]
         frontier = step.encode(inputs)
         start = ops.convert_to_tensor(0, dtype="int32")
         logits, cache = step.step(
-            prompt[:, :prefill], start, frontier, step.empty_cache(rows)
+            prompt[:, : self.prefill], start, frontier, step.empty_cache(rows)
         )
-        vocabulary_size = logits.shape[-1]
-        # From here on, a row's hypotheses are rows.
         logits = logits[:, -1]
-        if beams > 1:
+        if beams > 1:  # From here on, a row's hypotheses are rows.
             itself = ops.repeat(ops.arange(rows, dtype="int32"), beams)
             logits = _take_rows(logits, itself)
             frontier = {
@@ -69,53 +99,50 @@ def decoding_loop(
                 for name, leaf in frontier.items()
             }
             cache = _take_rows(cache, itself, step.cache_spec)
-        state = strategy.start(prompt, max_length, vocabulary_size, draws)
+        state = self.strategy.start(prompt, self.max_length, logits.shape[-1], draws)
+        fixed = {"prompt": prompt, "frontier": frontier}
+        if prefix is not None:
+            fixed["prefix"] = prefix
+        position = start + self.prefill
+        return fixed, self._choose(fixed, position, logits, cache, state)
 
-        def choose(position, logits, cache, state):
-            """Settles the token at `position`, for which `logits` speak."""
-            logits = ops.cast(logits, "float32")
-            logits = ops.reshape(logits, (-1, beams, vocabulary_size))
-            scores = ops.log_softmax(logits, axis=-1)
-            count = position - lengths
-            logits = constraints.apply(logits, count, prefix)
-            scores = ops.where(logits > -np.inf, scores, -np.inf)
-            within = ops.clip(count, 0, max_length - 1)
-            new, tokens, parents = strategy.advance(
-                state, logits, scores, within, constraints.end_token_ids
-            )
-            # A row that has ended stays as it is, one in its prompt as it was.
-            live = ops.logical_and(count >= 0, ops.logical_not(state["finished"]))
-            state = {name: _select(live, new[name], state[name]) for name in state}
-            tokens = _select(live, tokens, 0)
-            if room > prefill:
-                place = ops.clip(position, 0, room - 1)
-                given = ops.take(prompt, place[None], axis=1)
-                tokens = ops.where(count[:, None] < 0, given, tokens)
-            if parents is not None:
-                itself = ops.arange(beams, dtype="int32")[None]
-                parents = _select(live, parents, itself)
-                first = ops.arange(rows, dtype="int32")[:, None] * beams
-                chosen = ops.reshape(first + parents, (-1,))
-                cache = _take_rows(cache, chosen, step.cache_spec)
-            return ops.reshape(tokens, (-1, 1)), cache, state
+    def advance(self, fixed, carried):
+        """One token more: from what `begin` or `advance` carried to the next of it."""
+        position, tokens, cache, state = carried
+        logits, cache = self.step.step(tokens, position - 1, fixed["frontier"], cache)
+        return self._choose(fixed, position, logits[:, -1], cache, state)
 
-        def unfinished(position, tokens, cache, state):
-            return ops.logical_not(ops.all(state["finished"]))
-
-        def body(position, tokens, cache, state):
-            kernels.zero = position < 0
-            logits, cache = step.step(tokens, position - 1, frontier, cache)
-            tokens, cache, state = choose(position, logits[:, -1], cache, state)
-            return position + 1, tokens, cache, state
-
-        position = start + prefill
-        tokens, cache, state = choose(position, logits, cache, state)
-        *_, state = ops.while_loop(
-            unfinished, body, (position + 1, tokens, cache, state)
+    def _choose(self, fixed, position, logits, cache, state):
+        """Settles the token at `position`, for which `logits` speak."""
+        beams, prompt = self.strategy.num_beams, fixed["prompt"]
+        logits = ops.cast(logits, "float32")
+        logits = ops.reshape(logits, (-1, beams, logits.shape[-1]))
+        scores = ops.log_softmax(logits, axis=-1)
+        count = position - prompt_lengths(prompt)
+        logits = self.constraints.apply(logits, count, fixed.get("prefix"))
+        scores = ops.where(logits > -np.inf, scores, -np.inf)
+        new, tokens, parents = self.strategy.advance(
+            state,
+            logits,
+            scores,
+            ops.clip(count, 0, self.max_length - 1),
+            self.constraints.end_token_ids,
         )
-        return strategy.results(state)
-
-    return loop
+        # A row that has ended stays as it is, one in its prompt as it was.
+        live = ops.logical_and(count >= 0, ops.logical_not(state["finished"]))
+        state = {name: _select(live, new[name], state[name]) for name in state}
+        tokens = _select(live, tokens, 0)
+        room = prompt.shape[1]
+        if room is None or room > self.prefill:
+            place = ops.clip(position, 0, ops.shape(prompt)[1] - 1)
+            given = ops.take(prompt, place[None], axis=1)
+            tokens = ops.where(count[:, None] < 0, given, tokens)
+        if parents is not None:
+            parents = _select(live, parents, ops.arange(beams, dtype="int32")[None])
+            rows = ops.arange(ops.shape(prompt)[0], dtype="int32")
+            chosen = ops.reshape(rows[:, None] * beams + parents, (-1,))
+            cache = _take_rows(cache, chosen, self.step.cache_spec)
+        return position + 1, ops.reshape(tokens, (-1, 1)), cache, state
 
 
 def prompt_lengths(prompt):
@@ -146,3 +173,6 @@ def _take_rows(structure, rows, spec=None):
 def _select(live, new, old):
     """`new` in the rows that live, else `old`."""
     return ops.where(ops.reshape(live, (-1,) + (1,) * (len(new.shape) - 1)), new, old)
+
+
+decoding_loop = DecodingLoop

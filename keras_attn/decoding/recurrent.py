@@ -3,7 +3,12 @@
 import keras
 from keras import ops
 
-__all__ = ["RecurrentStep", "steppable"]
+__all__ = ["RecurrentStep", "has_step", "steppable"]
+
+
+def has_step(layer):
+    """Whether `layer` may have a decoding step of its own, see `steppable`."""
+    return hasattr(layer, "cached_call") or isinstance(layer, keras.layers.RNN)
 
 
 def steppable(layer):
@@ -80,11 +85,12 @@ class RecurrentStep(keras.layers.Layer):
             given = keras.tree.flatten(initial_state)
             first = ops.equal(index, 0)
             states = [ops.where(first, g, s) for g, s in zip(given, states)]
-        structure = self.layer.cell.state_size
+        # Nested as the layer nests its own: Keras finds the last output in there.
+        structure = _plain(self.run.get_initial_state(batch_size=1))
         states = keras.tree.pack_sequence_as(structure, states)
         outputs, *states = self.run(
             sequences,
-            initial_state=states if keras.tree.is_nested(states) else [states],
+            initial_state=states,
             mask=mask,
         )
         if mask is not None and not self.layer.zero_output_for_mask:
@@ -95,3 +101,10 @@ class RecurrentStep(keras.layers.Layer):
             )
         leaves = [*keras.tree.flatten(states), outputs[:, -1]]
         return outputs, {f"state_{i:02}": leaf for i, leaf in enumerate(leaves)}
+
+
+def _plain(structure):
+    """Nested lists for the tracked ones of Keras, which JAX cannot take apart."""
+    if not keras.tree.is_nested(structure):
+        return structure
+    return [_plain(part) for part in structure]

@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_attn import graph
 from keras_attn.decoding.compiled import compiled
-from keras_attn.decoding.recurrent import steppable
+from keras_attn.decoding.recurrent import has_step
 
-__all__ = ["check_step_model", "vocabulary_sizes"]
+__all__ = ["check_step_model", "continued", "vocabulary_sizes"]
 
 BATCH, LENGTH = 2, 6
 
@@ -20,7 +20,7 @@ def check_step_model(model, step):
     Raises:
         ValueError: names the first layer whose output differs, if one does.
     """
-    inputs = _random_inputs(model, step.target, min(LENGTH, step.max_length))
+    inputs = _random_inputs(model, step)
     length = min(inputs[step.target].shape[1], step.max_length)
 
     def full(inputs):
@@ -55,6 +55,36 @@ def check_step_model(model, step):
         )
 
 
+def continued(model, step):
+    """Which of `step.beside` may be continued later, see `StepModel`.
+
+    Returns:
+        A frozenset of names of inputs whose last entry has no part in what is computed
+        of the entries before it.
+    """
+    if not step.beside:
+        return frozenset()
+    inputs = _random_inputs(model, step)
+    encode = _fast(step.encode, step)
+
+    def encoded(inputs):
+        """The frontier as it was before the last position."""
+        return [
+            keras.ops.convert_to_numpy(leaf)[:, : -1 if name in step._aligned else None]
+            for name, leaf in encode(inputs).items()
+        ]
+
+    before, found = encoded(inputs), set()
+    for name in step.beside:
+        values = keras.ops.convert_to_numpy(inputs[name]).copy()
+        values[:, -1] = values[:, -1] == 0
+        values = keras.ops.convert_to_tensor(values, dtype=inputs[name].dtype)
+        after = encoded({**inputs, name: values})
+        if all(np.array_equal(old, new) for old, new in zip(before, after)):
+            found.add(name)
+    return frozenset(found)
+
+
 def vocabulary_sizes(model):
     """Number of ids an embedding knows, for each input that goes into one.
 
@@ -73,7 +103,8 @@ def vocabulary_sizes(model):
     return sizes
 
 
-def _random_inputs(model, target, length):
+def _random_inputs(model, step):
+    target, length = step.target, min(LENGTH, step.max_length)
     rng = np.random.default_rng(0)
     # Ids must differ, or a mistake may not show: what a layer of a user's own embeds
     # has as many ids, most likely, as there are logits.
@@ -82,13 +113,17 @@ def _random_inputs(model, target, length):
     room = graph.least_attribute(graph.read(model).calls, "sequence_length")
     free = min(LENGTH, room or LENGTH)
     inputs = {}
+    grown = next(tensor for tensor in model.inputs if tensor.name == target)
     for tensor in model.inputs:
         shape = [BATCH, *(free if axis is None else axis for axis in tensor.shape[1:])]
         if tensor.name == target:
             shape[1] = tensor.shape[1] or length
+        elif tensor.name in step.beside:
+            shape[1] = tensor.shape[1] or grown.shape[1] or length
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         if dtype == "bool":
-            values = np.ones(shape, bool)
+            values = rng.random(shape) < 0.7
+            values[:, :1] = True
         elif "int" in dtype:
             values = rng.integers(1, max(2, sizes.get(tensor.name, 2)), shape)
         else:
@@ -142,7 +177,7 @@ def _suspects(model, target):
         f"'{call.operation.name}'"
         for call in calls
         if any(id(tensor) in moving for tensor in call.outputs)
-        and steppable(call.operation) is None
+        and not has_step(call.operation)
         and isinstance(call.operation, keras.layers.Layer)
         and not isinstance(call.operation, _POSITION_WISE)
     )

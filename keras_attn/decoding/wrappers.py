@@ -10,7 +10,35 @@ import inspect
 import keras
 from keras import ops
 
-__all__ = ["CachedCall", "ProjectContext", "WithMask"]
+__all__ = ["Beside", "CachedCall", "ProjectContext", "WithMask"]
+
+
+class Beside(keras.layers.Layer):
+    """The part of a fixed tensor that stands at the positions of a step's tokens.
+
+    Its input is a dict of the `"tensor"` `(B, L, ...)`, the `"tokens"` `(B, T)` and the
+    `"index"` of the first of them; its output `(B, T, ...)`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs):
+        length = inputs["tokens"].shape[1]  # where known, for XLA
+        if length is None:
+            length = ops.shape(inputs["tokens"])[1]
+        positions = inputs["index"] + ops.arange(length, dtype="int32")
+        return ops.take(inputs["tensor"], positions, axis=1)
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+    def compute_output_spec(self, inputs):
+        tensor = inputs["tensor"]
+        shape = (tensor.shape[0], inputs["tokens"].shape[1], *tensor.shape[2:])
+        return keras.KerasTensor(shape, dtype=tensor.dtype)
 
 
 class CachedCall(keras.layers.Layer):

@@ -3,34 +3,9 @@
 import keras
 
 from keras_attn import graph
+from keras_attn.probe import probe
 
 __all__ = ["attention_maps"]
-
-
-class _WithScores(keras.layers.Layer):
-    """Calls a layer with `return_attention_scores=True`, with the weights it has."""
-
-    def __init__(self, call, **kwargs):
-        super().__init__(dtype=call.operation.dtype_policy, **kwargs)
-        self.layer = call.operation
-        arguments = call.arguments()
-        self.options = {
-            name: value
-            for name, value in arguments.items()
-            if not graph.tensors_in(value)
-        }
-        self.options["return_attention_scores"] = True
-        self.supports_masking = True
-        self.built = True
-
-    def call(self, inputs):
-        return self.layer(**inputs, **self.options)
-
-    def compute_mask(self, inputs, previous_mask):
-        return None  # The layer inside hangs it on its output.
-
-    def compute_output_spec(self, inputs):
-        return self.layer.compute_output_spec(**inputs, **self.options)
 
 
 def attention_maps(model, inputs):
@@ -57,8 +32,7 @@ def attention_maps(model, inputs):
         (1, 8, 12, 10)
     """
     graph.check_functional(model)
-    probe = _probe(model)
-    maps = probe(_tensors(model, inputs), training=False)
+    maps = probe(model).model(_tensors(model, inputs), training=False)
     return {name: keras.ops.convert_to_numpy(value) for name, value in maps.items()}
 
 
@@ -79,41 +53,3 @@ def _tensor(like, values):
     if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
         values = values.to_tensor()
     return keras.ops.convert_to_tensor(values, dtype=like.dtype)
-
-
-def _probe(model):
-    """A model from the same inputs to the attention weights."""
-    values = {id(tensor): tensor for tensor in model.inputs}
-    maps = {}
-    names = graph.Names()
-    for call in graph.read(model).calls:
-        args, kwargs = graph.map_tensors(
-            lambda tensor: values[id(tensor)], (call.args, call.kwargs)
-        )
-        call = graph.Call(call.operation, args, kwargs, call.outputs)
-        if call.accepts("return_attention_scores"):
-            outputs = _replay_with_scores(call, maps)
-        else:
-            outputs = names.call(call.operation, args, kwargs)
-        values.update(zip(map(id, call.outputs), keras.tree.flatten(outputs)))
-    if not maps:
-        raise ValueError(
-            "`model` must have an attention layer. Received: a model with the layers "
-            f"{[layer.name for layer in model.layers]}"
-        )
-    inputs = graph.input_structure(model)
-    return keras.Model(inputs, {name: maps[name] for name in sorted(maps)})
-
-
-def _replay_with_scores(call, maps):
-    used = {known.split("/")[0] for known in maps}
-    name = graph.unused_name(call.operation.name, used)
-    tensors = {n: v for n, v in call.arguments().items() if graph.tensors_in(v)}
-    output, scores = _WithScores(call, name=f"{name}_scores")(tensors)
-    if isinstance(scores, dict):
-        maps.update({f"{name}/{part}": value for part, value in scores.items()})
-    else:
-        maps[name] = scores
-    if len(call.outputs) > 1:  # the model asked for scores itself
-        return output, scores
-    return output

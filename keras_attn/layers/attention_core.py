@@ -155,7 +155,9 @@ class AttentionCore(keras.layers.Layer):
         query = self._query_dense(query)
         shape = ops.shape(query)
         if rows is not None:
-            shared = shape[0] // ops.maximum(rows, 1) * shape[1]
+            # On plain numbers where they are known, or JAX could not compile it.
+            least = max(rows, 1) if isinstance(rows, int) else ops.maximum(rows, 1)
+            shared = shape[0] // least * shape[1]
             query = ops.reshape(query, (rows, shared, *shape[2:]))
         attended = dot_product_attention(
             query,

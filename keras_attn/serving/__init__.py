@@ -1,6 +1,13 @@
-"""Text in, text out: translators and SavedModels. Needs the TensorFlow backend."""
+"""Text in, text out, and SavedModels of it. Needs the TensorFlow backend."""
 
+from keras_attn.serving.export_language_model import export_language_model
 from keras_attn.serving.export_translator import export_translator
+from keras_attn.serving.text_generator import TextGenerator
 from keras_attn.serving.translator import Translator
 
-__all__ = ["Translator", "export_translator"]
+__all__ = [
+    "TextGenerator",
+    "Translator",
+    "export_language_model",
+    "export_translator",
+]

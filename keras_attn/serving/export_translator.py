@@ -15,32 +15,39 @@ def export_translator(
     max_length=128,
     max_source_length=256,
     overwrite=False,
+    *,
+    target=None,
+    jit_compile="auto",
 ):
     """Writes a SavedModel that translates text, of any batch size and length.
 
     TensorFlow and tensorflow_text alone load it. Signatures:
 
     - `serving_default`: `text` string `(B,)` to `text` string `(B,)` and `score`
-      float32 `(B,)`, the translation's log-probability. A blank text gives a blank
-      one with the score 0; bytes that are not UTF-8 are read as U+FFFD.
+      float32 `(B,)`, as the strategy says. A blank text gives a blank one with the
+      score 0; bytes that are not UTF-8 are read as U+FFFD.
+    - `n_best`: `text` likewise to `texts` string `(B, R)` and `scores` float32
+      `(B, R)`, the best first, as many as the strategy gives. Missing ones are blank,
+      with the score minus infinity.
     - `translate_ids`: `source` int32 `(B, S)`, each row ended by the end token and
       padded with 0, to `token_ids`, `scores` and `lengths` as
       `keras_attn.decoding.generate` gives them.
     - `encode`: `source` int32 `(B, S)` to `hidden_states` `(B, S, D)`, the encoder's
-      output, and `padding_mask` bool `(B, S)`.
+      output, and `padding_mask` bool `(B, S)`. Left out where the target attends to no
+      states of the source tokens.
 
     The folder is written under a temporary name and renamed: a failed export leaves
-    nothing behind. `non_core_ops.json` in it lists the ops that core TensorFlow does
+    nothing behind. `non_core_ops.json` in it lists the ops that TensorFlow alone does
     not have.
 
     Args:
-        model: a translation model, from `{"source", "target"}` ids to logits.
+        model: a translation model, from source and target ids to logits.
         path: folder to make; folders above it are made as well.
         source_tokenizer: one of `keras_attn.text`'s tokenizers.
         target_tokenizer: likewise. Default: the source's.
-        strategy: how tokens are chosen. Default: greedily.
-        max_length: int, how many tokens are generated at most for a text.
-        max_source_length: int, how many tokens of a text are read at most.
+        strategy, max_length, max_source_length, target, jit_compile: see `Translator`.
+            What XLA is to compile, it compiles where it is served, at the first request
+            of each size, powers of two.
         overwrite: bool, whether to replace what is at `path`.
 
     Returns:
@@ -50,8 +57,8 @@ def export_translator(
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: if `path` cannot be written.
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, or a
-            model that cannot be decoded step by step.
+        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+            with other inputs, or one that cannot be decoded step by step.
 
     Example:
         >>> export_translator(model, "translator", source_tokenizer, target_tokenizer)
@@ -67,14 +74,8 @@ def export_translator(
         strategy,
         max_length,
         max_source_length,
+        target=target,
+        jit_compile=jit_compile,
     )
-    saved_model.write(
-        translator,
-        path,
-        {
-            "serving_default": translator.translate,
-            "translate_ids": translator.translate_ids,
-            "encode": translator.encode,
-        },
-    )
+    saved_model.write(translator, path, translator.signatures())
     return path

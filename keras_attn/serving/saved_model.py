@@ -102,7 +102,7 @@ def _put_in_place(temporary, path):
 
 
 def non_core_ops(folder):
-    """Names of the ops in a SavedModel that core TensorFlow does not have."""
+    """Names of the ops in a SavedModel that TensorFlow alone does not have."""
     saved_model = SavedModel()
     try:
         saved_model.ParseFromString((folder / "saved_model.pb").read_bytes())
@@ -113,9 +113,10 @@ def non_core_ops(folder):
     for graph in graphs:
         for function in graph.library.function:
             nodes.extend(function.node_def)
-    # `raw_ops` has every op that core TensorFlow registers, and no other.
+    # `raw_ops` has every op that TensorFlow registers, and no other, save XLA's, which
+    # work without compilation as well (Keras writes slices with one).
     return {
         node.op
         for node in nodes
-        if not hasattr(tf.raw_ops, node.op) and not node.op.startswith("_")
+        if not hasattr(tf.raw_ops, node.op) and not node.op.startswith(("_", "Xla"))
     } - {function.signature.name for g in graphs for function in g.library.function}

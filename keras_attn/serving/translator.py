@@ -1,18 +1,24 @@
 """A translation model with its tokenizers: text in, text out, in one graph."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_attn import graph
-from keras_attn.decoding import GreedySearch, step_model
-from keras_attn.decoding.constraints import Constraints
-from keras_attn.decoding.loop import decoding_loop
-from keras_attn.decoding.validation import vocabulary_sizes
+from keras_attn.decoding.step_model import find_target
+from keras_attn.serving import buckets
+from keras_attn.serving.search import Search, check_int
+from keras_attn.serving.text_to_text import (
+    TextToText,
+    check_model,
+    check_vocabulary,
+    graph_function,
+)
 
 __all__ = ["Translator"]
 
 
-class Translator(tf.Module):
+class Translator(TextToText):
     """Translates texts with a trained model, and is what `export_translator` saves.
 
     The weights are the model's own: a translator made before or during training
@@ -20,18 +26,31 @@ class Translator(tf.Module):
     it after them.)
 
     Args:
-        model: a translation model, from `{"source", "target"}` ids to logits.
+        model: a translation model, from source and target ids to logits.
         source_tokenizer: one of `keras_attn.text`'s tokenizers.
         target_tokenizer: likewise. Default: the source's.
-        strategy: how tokens are chosen. Default: `keras_attn.decoding.GreedySearch()`.
+        strategy: how tokens are chosen, one of `keras_attn.decoding`'s. Default:
+            `GreedySearch()`. `Sampling` without a seed draws anew for each request.
         max_length: int, how many tokens are generated at most for a text.
         max_source_length: int, how many tokens of a text are read at most, its end
-            token included; a longer text is cut.
+            token included; a longer text is cut. No more than the model has learned
+            positions, if it has.
+        target: name of the model's input that grows. Default: `"target"`. The other
+            input is the source.
+        jit_compile: bool, whether the search is compiled with XLA: two to three times
+            faster a token, but for each power of two of texts in a batch, and of
+            tokens in the longest of them, the first request takes some seconds.
+            `"auto"` does so where that pays, see `keras_attn.decoding.generate`.
+
+    Attributes:
+        translate: `tf.function` from `text` string `(B,)` to a dict of `text` string
+            `(B,)` and `score` float32 `(B,)`.
+        n_best, translate_ids, encode: likewise, see `export_translator`.
 
     Raises:
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, or a
-            model that cannot be decoded step by step.
+        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+            with other inputs, or one that cannot be decoded step by step.
 
     Example:
         >>> translate = Translator(model, source_tokenizer, target_tokenizer)
@@ -47,117 +66,121 @@ class Translator(tf.Module):
         strategy=None,
         max_length=128,
         max_source_length=256,
+        *,
+        target=None,
+        jit_compile="auto",
     ):
-        super().__init__()
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                "A translator is a TensorFlow graph: set KERAS_BACKEND=tensorflow (a "
-                "model saved under another backend loads there). Received: "
-                f"backend={keras.backend.backend()}"
-            )
-        graph.check_functional(model)
-        names = sorted(tensor.name for tensor in model.inputs)
-        if names != ["source", "target"]:
-            raise ValueError(
-                "`model` must have the inputs 'source' and 'target'. "
-                f"Received: a model with the inputs {names}"
-            )
-        if not isinstance(max_source_length, int) or max_source_length < 2:
-            raise ValueError(
-                "`max_source_length` must be an int of at least 2, a token and the end "
-                f"token. Received: {max_source_length=}"
-            )
+        check_model(model)
         target_tokenizer = target_tokenizer or source_tokenizer
-        _check_vocabularies(model, source_tokenizer, target_tokenizer)
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer
-        # The variables themselves: what a SavedModel holds of the Keras model.
-        self.model_variables = [variable.value for variable in model.variables]
-        # A function's closure keeps the Keras models out of the SavedModel.
-        step = step_model(model, max_length)
-        loop = decoding_loop(
-            step,
-            strategy or GreedySearch(),
-            Constraints((target_tokenizer.end_token_id,)),
-            target_tokenizer.start_token_id,
-            max_length,
+        source, target = _two_inputs(model, target)
+        check_int("max_length", max_length, 1, "")
+        check_int(
+            "max_source_length", max_source_length, 2, ", a token and the end token"
         )
-        fixed, frontier = _fixed_part(model, step.target)
-        hidden_states = _hidden_states(model, step.target, frontier)
+        check_vocabulary(model, source_tokenizer, "source", source.name, False)
+        check_vocabulary(model, target_tokenizer, "target", target.name, True)
+        fixed, frontier = _fixed_part(model, target)
         room = graph.least_attribute(fixed, "sequence_length")
-        max_source_length = min(max_source_length, room or max_source_length)
+        limits = [length for length in (room, source.shape[1]) if length is not None]
+        max_source_length = min([max_source_length, *limits])
+        search = Search(
+            model,
+            source,
+            target,
+            target_tokenizer,
+            strategy,
+            max_length,
+            max_source_length,
+            jit_compile,
+        )
 
         def read(text):
             ids = source_tokenizer.tokenize(text)[:, : max_source_length - 1]
             end = tf.fill([ids.nrows(), 1], source_tokenizer.end_token_id)
             return tf.concat([ids, end], axis=1).to_tensor()
 
-        def translate(text):
-            found = loop({"source": read(text)})
-            best = target_tokenizer.detokenize(found["token_ids"][:, 0])
-            score = found["scores"][:, 0]
-            # There is nothing to translate in a blank text.
-            blank = tf.equal(tf.strings.length(tf.strings.strip(text)), 0)
-            return {
-                "text": tf.where(blank, "", best),
-                "score": tf.where(blank, 0.0, score),
-            }
+        def answer(text):
+            found = search(read(text))
+            texts = target_tokenizer.detokenize(found["token_ids"])
+            # There is nothing to translate in a blank text: one blank answer.
+            blank = tf.equal(tf.strings.length(tf.strings.strip(text)), 0)[:, None]
+            only = tf.where(tf.range(texts.shape[1]) > 0, -np.inf, 0.0)
+            return tf.where(blank, "", texts), tf.where(blank, only, found["scores"])
+
+        def checked(ids):
+            """Ids that the model has positions for, as an answer must not be wrong."""
+            for limit in limits:
+                tf.debugging.assert_less_equal(
+                    tf.shape(ids)[1], limit, "`source` has too many tokens a row"
+                )
+            return ids
 
         def translate_ids(source):
-            return loop({"source": source})
+            return search(checked(source))
 
-        def encode(source):
-            return {
-                "hidden_states": hidden_states({"source": source}, training=False),
-                "padding_mask": tf.not_equal(source, 0),
-            }
+        super().__init__(model, answer)
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.translate = self.best
+        ids = tf.TensorSpec([None, None], tf.int32, name="source")
+        self.translate_ids = graph_function(translate_ids, ids)
+        hidden_states = _hidden_states(source, frontier)
+        self.encode = None
+        if hidden_states is not None:
 
-        text = tf.TensorSpec([None], tf.string, name="text")
-        source = tf.TensorSpec([None, None], tf.int32, name="source")
-        for function, spec in (
-            (translate, text),
-            (translate_ids, source),
-            (encode, source),
-        ):
-            setattr(
-                self,
-                function.__name__,
-                tf.function(function, input_signature=[spec], autograph=False),
-            )
+            def encode(source):
+                return hidden_states(checked(source))
 
-    def __call__(self, texts):
-        """Translations of a list of `str`, as a list of `str`."""
-        if isinstance(texts, str):
-            raise ValueError(f"`texts` must be a list of str. Received: {texts=}")
-        texts = tf.constant(list(texts), dtype=tf.string, shape=[len(texts)])
-        return [text.decode() for text in self.translate(texts)["text"].numpy()]
+            self.encode = graph_function(encode, ids)
+
+    def signatures(self):
+        signatures = {**super().signatures(), "translate_ids": self.translate_ids}
+        if self.encode is not None:
+            signatures["encode"] = self.encode
+        return signatures
 
 
-def _check_vocabularies(model, source_tokenizer, target_tokenizer):
-    sizes = vocabulary_sizes(model)
-    for name, tokenizer, size in (
-        ("source", source_tokenizer, sizes.get("source")),
-        ("target", target_tokenizer, sizes.get("target")),
-        ("target", target_tokenizer, model.outputs[0].shape[-1]),
-    ):
-        if size is not None and tokenizer.vocabulary_size > size:
-            raise ValueError(
-                f"The {name} tokenizer's vocabulary must fit the model's, of {size} "
-                f"ids. Received: vocabulary_size={tokenizer.vocabulary_size}"
-            )
+def _two_inputs(model, target):
+    """The source and the target, `keras.KerasTensor`s."""
+    shapes = {tensor.name: tensor.shape for tensor in model.inputs}
+    if len(shapes) == 2 and all(len(shape) == 2 for shape in shapes.values()):
+        target = find_target(model, target)
+        return next(tensor for tensor in model.inputs if tensor is not target), target
+    raise ValueError(
+        "`model` must have two inputs, of source ids (B, S) and target ids (B, T). "
+        f"Received: a model with the inputs {shapes}"
+    )
 
 
 def _fixed_part(model, target):
     """The calls that do not depend on the target, and what they hand over."""
     calls = graph.read(model).calls
-    tensors = [tensor for tensor in model.inputs if tensor.name == target]
-    moving = graph.dependents(calls, tensors)
+    moving = graph.dependents(calls, [target])
     fixed = [c for c in calls if not any(id(t) in moving for t in c.outputs)]
     return fixed, graph.frontier(calls, moving)
 
 
-def _hidden_states(model, target, frontier):
-    """The encoder: from the source ids to the states the decoder attends to."""
-    states = [t for t in frontier if keras.backend.is_float_dtype(t.dtype)]
-    inputs = {tensor.name: tensor for tensor in model.inputs if tensor.name != target}
-    return keras.Model(inputs, states[0])
+def _hidden_states(source, frontier):
+    """The encoder: from source ids to the states that the decoder attends to.
+
+    None where there are no such, one for each source token.
+    """
+    states = [
+        tensor
+        for tensor in frontier
+        if keras.backend.is_float_dtype(tensor.dtype) and len(tensor.shape) == 3
+    ]
+    if not states:
+        return None
+    encoder = keras.Model(source, states[0])
+
+    def hidden_states(ids):
+        rows, length = tf.unstack(tf.shape(ids))
+        length = tf.maximum(length, 1) if source.shape[1] is None else source.shape[1]
+        ids = buckets.padded(ids, tf.maximum(rows, 1), length)
+        ids = tf.ensure_shape(ids, source.shape)
+        states = encoder(tf.cast(ids, source.dtype), training=False)
+        mask = tf.not_equal(ids, 0)
+        return {"hidden_states": states[:rows], "padding_mask": mask[:rows]}
+
+    return hidden_states

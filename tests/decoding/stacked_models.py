@@ -8,6 +8,7 @@ from keras import ops
 from tensors import fill_weights
 
 from keras_attn import layers
+from keras_attn.decoding.compiled import compiled
 from keras_attn.models import transformer_translator
 
 V, D, HEADS = 13, 8, 2
@@ -213,6 +214,73 @@ def a_gate_between_two_branches():
     return model(keras.layers.UnitNormalization()(x), source, target)
 
 
+def segment_ids():
+    """Ids beside the tokens, whose embedding is added to theirs; a mask of its own."""
+    target, segments = ids("target"), ids("segments")
+    x = keras.layers.Add()([embed(target), keras.layers.Embedding(V, D)(segments)])
+    return model(layers.TransformerDecoder(12, HEADS)(x), segments, target)
+
+
+def explicit_mask_and_positions():
+    target, positions = ids("target"), ids("positions")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    x = keras.layers.Embedding(V, D)(target)
+    x = layers.PositionEmbedding(20)(x, positions=positions)
+    x = layers.TransformerDecoder(12, HEADS)(x, decoder_padding_mask=mask)
+    x = layers.MultiHeadSelfAttention(HEADS)(x, padding_mask=mask, use_causal_mask=True)
+    x = keras.layers.GRU(D, return_sequences=True)(x, mask=mask)
+    return model(x, mask, positions, target)
+
+
+def attention_by_hand():
+    """The source is attended to by operations and stock layers, at free length."""
+    target, (source, context) = ids("target"), encoded()
+    x = keras.layers.GRU(D, return_sequences=True)(embed(target))
+    scores = ops.matmul(x, ops.transpose(context, (0, 2, 1)))
+    read = ops.matmul(ops.softmax(scores), context)
+    again = keras.layers.Attention()([x, context])
+    more = keras.layers.MultiHeadAttention(HEADS, 4)(x, context)
+    return model(keras.layers.Concatenate()([x, read, again, more]), source, target)
+
+
+def memory_in_the_recurrence():
+    """Squeeze and excite by a running state: no one's design, stock parts mixed."""
+    target, segments = ids("target"), ids("segments")
+    x = embed(target)
+    state = keras.layers.LSTM(5, return_sequences=True)(x)
+    gate = keras.layers.Dense(D, activation="sigmoid")(state)
+    style = keras.layers.Embedding(V, D)(segments)
+    x = ops.where(ops.expand_dims(ops.greater(segments, 4), -1), x * gate, x - style)
+    x = ops.swish(x)
+    query = keras.layers.Dense(6)(style)
+    attended = layers.MultiHeadAttention(HEADS)(query, x, use_causal_mask=True)
+    return model(keras.layers.Concatenate()([attended, x]), segments, target)
+
+
+def experts_by_token():
+    """Two feed-forwards mixed by a softmax gate, and maxout over parallel blocks."""
+    target, (source, context) = ids("target"), encoded()
+    x = layers.SinusoidalPositionEmbedding()(embed(target))
+    gate = ops.softmax(keras.layers.Dense(2)(x))
+    experts = ops.stack([layers.FeedForward(n)(x) for n in (4, 12)], axis=-1)
+    x = x + ops.sum(experts * ops.expand_dims(gate, 2), axis=-1)
+    blocks = [layers.TransformerDecoder(12, HEADS)(x, context) for _ in "ab"]
+    x = keras.layers.Maximum()(blocks)
+    x = keras.layers.BatchNormalization()(x)
+    return model(keras.layers.PReLU(shared_axes=[1])(x), source, target)
+
+
+def logits_among_other_outputs():
+    """A head that pools over the target stands beside; it has an input of its own."""
+    target, (source, context) = ids("target"), encoded()
+    style = keras.Input((3,), name="style")
+    x = layers.TransformerDecoder(12, HEADS)(embed(target), context)
+    pooled = keras.layers.GlobalAveragePooling1D()(x)
+    label = keras.layers.Dense(2)(keras.layers.Concatenate()([pooled, style]))
+    inputs = {t.name: t for t in (source, style, target)}
+    return keras.Model(inputs, {"label": label, "logits": keras.layers.Dense(V)(x)})
+
+
 CASES = {
     "translator": translator,
     "pre-norm translator": functools.partial(translator, normalize_first=True),
@@ -244,6 +312,12 @@ CASES = {
             stacked_cells,
             captioning,
             a_gate_between_two_branches,
+            segment_ids,
+            explicit_mask_and_positions,
+            attention_by_hand,
+            memory_in_the_recurrence,
+            experts_by_token,
+            logits_among_other_outputs,
         )
     },
 }
@@ -251,7 +325,11 @@ CASES = {
 
 def make(name, seed=0, **options):
     """The model of one case, with random values in all its weights."""
-    return fill_weights(CASES[name](**options), seed)
+    full = fill_weights(CASES[name](**options), seed)
+    for weight in full.weights:
+        if weight.path.endswith("moving_variance"):
+            weight.assign(1.0 + ops.square(weight))
+    return full
 
 
 def lively_translator():
@@ -265,6 +343,9 @@ def lively_translator():
     return model
 
 
+BESIDE = {"segments", "positions", "mask"}
+
+
 def arrays(model, batch=3, source=5, target=7, seed=0):
     """Random inputs; sources end in padding, targets have it at several places."""
     rng = np.random.default_rng(seed)
@@ -273,31 +354,50 @@ def arrays(model, batch=3, source=5, target=7, seed=0):
         if tensor.name == "target":
             value = rng.integers(1, V, (batch, target))
             value[0, 2] = value[1, -2:] = value[2, 0] = 0
-        elif tensor.name == "image":
-            inputs["image"] = rng.normal(size=(batch, *tensor.shape[1:]))
+        elif tensor.dtype == "float32":
+            inputs[tensor.name] = rng.normal(size=(batch, *tensor.shape[1:]))
             continue
         else:
-            value = rng.integers(1, V, (batch, source))
+            length = target if tensor.name in BESIDE else source
+            value = rng.integers(1, V, (batch, length))
             value[0, -2:] = value[1, -1:] = 0
         inputs[tensor.name] = value.astype("int32")
     if "mask" in inputs:
-        inputs["mask"] = inputs["source"] != 0
+        inputs["mask"] = inputs.get("source", inputs["target"]) != 0
     return inputs
 
 
+def fast(function, model):
+    """`function` compiled where single operations take far longer, on JAX."""
+    if keras.backend.backend() != "jax":
+        return function
+    return compiled(function, model.variables)
+
+
 def full_logits(model, inputs):
-    return ops.convert_to_numpy(model(inputs, training=False))
+    inputs = {name: ops.convert_to_tensor(value) for name, value in inputs.items()}
+    outputs = fast(lambda inputs: model(inputs, training=False), model)(inputs)
+    return ops.convert_to_numpy(
+        outputs["logits"] if isinstance(outputs, dict) else outputs
+    )
 
 
 def stepped_logits(step, inputs, sizes):
     """Logits of a step model that is given `sizes` tokens, one run after another."""
     target = inputs[step.target]
-    frontier = step.encode(inputs)
+    run = fast(step.step, step)
+    frontier = {}
+    if step.encoder:
+        given = {
+            t.name: ops.convert_to_tensor(inputs[t.name], dtype=t.dtype)
+            for t in step.encoder.inputs
+        }
+        frontier = fast(step.encode, step.encoder)(given)
     cache, index, logits = step.empty_cache(len(target)), 0, []
     for size in sizes:
         position = ops.convert_to_tensor(index, dtype="int32")
         tokens = ops.convert_to_tensor(target[:, index : index + size])
-        new, cache = step.step(tokens, position, frontier, cache)
+        new, cache = run(tokens, position, frontier, cache)
         logits.append(ops.convert_to_numpy(new))
         index += size
     return np.concatenate(logits, axis=1)

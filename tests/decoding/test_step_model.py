@@ -8,6 +8,7 @@ from stacked_models import (
     CASES,
     arrays,
     embed,
+    encoded,
     full_logits,
     ids,
     language_model,
@@ -19,11 +20,11 @@ from stacked_models import (
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding import StepModel, step_model
+from keras_attn.decoding import StepModel, generate, step_model
 
 LENGTH = 7
-# Tokens a call: one, a prompt in the middle, one, a pair at the end.
-RUN = [1, 3, 1, 2]
+# Tokens a call: a prompt, one, a run of several. Of two lengths, as JAX compiles each.
+RUN = [3, 1, 3]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,28 @@ def stepped():
     return full, step_model(full, LENGTH + 4)
 
 
-@pytest.mark.parametrize("name", CASES)
+# The last four are such as a user might invent: nothing was designed for them.
+ON_EVERY_BACKEND = {
+    "language model",
+    "one block called twice",
+    "masks computed in the graph",
+    "nested models",
+    "recurrence from an encoder",
+    "stacked cells",
+    "segment ids",
+    "explicit mask and positions",
+    "attention by hand",
+    "memory in the recurrence",
+    "experts by token",
+    "logits among other outputs",
+}
+
+
+def _marks(name):
+    return [pytest.mark.every_backend] if name in ON_EVERY_BACKEND else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_marks(n)) for n in CASES])
 def test_cached_equals_uncached_at_every_position(name):
     full = make(name)
     inputs = arrays(full)
@@ -193,6 +215,13 @@ LOOK_AHEAD = {
     "pooling": pooled,
     "attention mask": masked,
     "positions": layers.PositionEmbedding(LENGTH - 1, name="culprit"),
+    "positions of a lambda": keras.layers.Lambda(
+        lambda x: (
+            x + ops.reshape(ops.arange(ops.shape(x)[1], dtype="float32"), (-1, 1))
+        ),
+        output_shape=lambda shape: shape,
+        name="culprit",
+    ),
 }
 
 
@@ -272,7 +301,7 @@ def test_a_target_that_nothing_depends_on():
         step_model(two_inputs("target", "source", uses_first=False), LENGTH)
 
 
-def test_what_is_no_functional_model_with_one_output():
+def test_what_is_no_functional_model():
     class Subclassed(keras.Model):
         def call(self, inputs):
             return inputs
@@ -280,10 +309,6 @@ def test_what_is_no_functional_model_with_one_output():
     for bad in (Subclassed(), keras.layers.Dense(3), None):
         with pytest.raises(ValueError, match="Functional.*Received: model="):
             step_model(bad, LENGTH)
-    target = ids("target")
-    x = embed(target)
-    with pytest.raises(ValueError, match="one output.*Received: outputs="):
-        step_model(keras.Model(target, [x, x]), LENGTH)
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5])
@@ -300,3 +325,82 @@ def test_few_learned_source_positions():
     decoded = layers.TransformerDecoder(8, 2, name="index")(decoded, encoded)
     model = keras.Model([source, target], keras.layers.Dense(11)(decoded))
     assert step_model(model, 5).max_length == 5
+
+
+def test_the_output_can_be_named():
+    full = make("logits among other outputs")
+    step = step_model(full, LENGTH, validate=False)
+    assert [t.name for t in step.encoder.inputs] == ["source"]
+    with pytest.raises(ValueError, match=r"\['label', 'logits'\].*output='words'"):
+        step_model(full, LENGTH, output="words")
+    with pytest.raises(ValueError, match=r"'label' must be logits.*shape=\(None, 2\)"):
+        step_model(full, LENGTH, output="label")
+    target = ids("target")
+    first, second = (keras.layers.Dense(13, name=n)(embed(target)) for n in "ab")
+    listed = keras.Model(target, [first, second])
+    with pytest.raises(ValueError, match=r"\['a', 'b'\].*output='logits'"):
+        step_model(listed, LENGTH)
+    step = step_model(listed, LENGTH, output="b")
+    tokens = arrays(listed)
+    np.testing.assert_allclose(
+        stepped_logits(step, tokens, RUN),
+        ops.convert_to_numpy(listed(tokens["target"])[1]),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("segment ids", {"segments"}),
+        ("explicit mask and positions", {"mask", "positions"}),
+        ("memory in the recurrence", {"segments"}),
+        ("attention by hand", set()),
+        ("frontier without attention", set()),
+    ],
+)
+def test_what_runs_beside_the_target(name, beside):
+    step = step_model(make(name), LENGTH)
+    assert step.beside == step.continued == beside
+
+
+def test_a_source_added_position_by_position():
+    """Its encoder sees all of it: it runs beside, but cannot be continued."""
+    target, (source, context) = ids("target"), encoded()
+    full = fill_weights(model(embed(target) + context, source, target))
+    step = step_model(full, LENGTH)
+    assert step.beside == {"source"} and step.continued == set()
+    inputs = arrays(full, source=LENGTH)
+    np.testing.assert_allclose(
+        stepped_logits(step, inputs, RUN),
+        full_logits(full, inputs),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    with pytest.raises(ValueError, match="'source' runs beside.*length 3, that"):
+        generate(full, {"source": inputs["source"][:, :1]}, 1, max_length=3)
+
+
+def test_generate_continues_segment_ids():
+    full = make("segment ids")
+    prompt = np.array([[3, 4, 5], [6, 7, 0]], "int32")
+    segments = np.array([[1, 1, 2], [3, 4, 0]], "int32")
+    given = np.array([[1, 1, 2, 2, 2, 2], [3, 4, 4, 4, 4, 4]], "int32")
+    short, long = (
+        generate(full, {"target": prompt, "segments": value}, max_length=4)
+        for value in (segments, given)
+    )
+    for name in short:
+        np.testing.assert_array_equal(*map(np.asarray, (short[name], long[name])))
+    row = [3, 4, 5]
+    for token in ops.convert_to_numpy(short["token_ids"])[0, 0]:
+        inputs = {"target": [row], "segments": given[:1, : len(row)]}
+        inputs = {k: np.asarray(v, "int32") for k, v in inputs.items()}
+        assert full_logits(full, inputs)[0, -1].argmax() == token
+        row.append(int(token))
+    with pytest.raises(ValueError, match="'segments' runs beside.*length 6.* or 3"):
+        generate(full, {"target": prompt, "segments": given[:, :5]}, max_length=4)
+    with pytest.raises(ValueError, match="'segments' counts positions"):
+        counted = np.array([[1, 2, 3], [1, 2, 0]], "int32")
+        generate(full, {"target": prompt, "segments": counted}, max_length=4)

@@ -12,10 +12,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sentencepiece import SentencePieceProcessor
+from small_models import language_model, other_names
 from small_translator import KOREAN, make
 
-from keras_attn.decoding import generate
-from keras_attn.serving import Translator, export_translator, saved_model
+from keras_attn.decoding import BeamSearch, Sampling, generate
+from keras_attn.serving import (
+    TextGenerator,
+    Translator,
+    export_language_model,
+    export_translator,
+    saved_model,
+)
 
 LENGTH = 10
 SHORTEST, LONGEST = "나", KOREAN[0] * 20
@@ -27,8 +34,9 @@ BATCHES = [
     [KOREAN[1].encode(), b"", b"  ", "😀".encode(), b"a" * 10_000, b"\xff\xea\xb0"],
 ]
 IDS = [[5, 260, 261, 3], [270, 3, 0, 0]]
-# Beside the two SentencePiece tokenizers, pairs of other ones.
-OTHERS = {"words": ("word", "character"), "pieces": ("word piece", "word piece")}
+# Beside the two SentencePiece tokenizers, another.
+OTHERS = {"pieces": ("word piece", "word piece")}
+BEAM = BeamSearch(2, num_return_sequences=2)
 
 
 def encoded(batch):
@@ -40,6 +48,20 @@ def export(path, model, tokenizers, **options):
     return export_translator(model, path, source, target, max_length=LENGTH, **options)
 
 
+def compiled(folder, tokenizer):
+    """What XLA compiles in the fresh process: a translator, and a language model."""
+    size = tokenizer.vocabulary_size
+    options = {"max_length": 4, "jit_compile": True}
+    model = other_names(size)
+    named = {**options, "target": "summary", "strategy": BEAM}
+    path = export_translator(model, folder / "compiled", tokenizer, **named)
+    yield path, Translator(model, tokenizer, **named)
+    model = language_model(size)
+    drawn = {**options, "max_prompt_length": 20, "strategy": Sampling(seed=4)}
+    path = export_language_model(model, folder / "writer", tokenizer, **drawn)
+    yield path, TextGenerator(model, tokenizer, **{**drawn, "jit_compile": False})
+
+
 @pytest.fixture(scope="module")
 def exported(model, tokenizers, tmp_path_factory):
     """Answers of a fresh process and of this one, to the same questions."""
@@ -47,6 +69,7 @@ def exported(model, tokenizers, tmp_path_factory):
     path = export(folder / "new" / "translator", model, tokenizers)
     questions = [(str(path), "serving_default", encoded(batch)) for batch in BATCHES]
     questions += [(str(path), name, IDS) for name in ("translate_ids", "encode")]
+    questions.append((str(path), "n_best", []))
     source, target = tokenizers["source"], tokenizers["target"]
     here = {str(path): Translator(model, source, target, max_length=LENGTH)}
     for name, sides in OTHERS.items():
@@ -57,6 +80,10 @@ def exported(model, tokenizers, tmp_path_factory):
         saved_model.write(translator, place, {"serving_default": translator.translate})
         questions.append((str(place), "serving_default", encoded(BATCHES[1])))
         here[str(place)] = translator
+    for path_there, module in compiled(folder, tokenizers["character"]):
+        here[str(path_there)] = module
+        for signature in ("serving_default", "n_best"):
+            questions.append((str(path_there), signature, encoded(BATCHES[4])))
     file = folder / "questions.json"
     file.write_text(json.dumps(questions))
     done = subprocess.run(
@@ -78,10 +105,17 @@ def test_a_fresh_process_says_word_for_word_the_same(exported):
     for (folder, signature, batch), answer in zip(questions, answers):
         if signature == "serving_default":
             texts = tf.constant([base64.b64decode(text) for text in batch])
-            expected = here[folder].translate(texts)
+            expected = here[folder].best(texts)
             assert answer["text"] == encoded(expected["text"].numpy())
             np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-5)
             said.update(answer["text"])
+        elif signature == "n_best" and batch:
+            texts = tf.constant([base64.b64decode(text) for text in batch])
+            expected = here[folder].n_best(texts)
+            assert answer["texts"] == [
+                encoded(row) for row in expected["texts"].numpy()
+            ]
+            np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-4)
     assert len(said) > 8, "a model that says one thing shows nothing"
 
 
@@ -104,6 +138,10 @@ def test_the_two_vocabularies_are_kept_apart(exported, model, tokenizers):
     )
     expected = [target.decode(row[0].tolist()) for row in found["token_ids"].numpy()]
     assert [base64.b64decode(t).decode() for t in exported[2][1]["text"]] == expected
+
+
+def test_no_text_gets_no_answer(exported):
+    assert exported[2][len(BATCHES) + 2] == {"texts": [], "scores": []}
 
 
 def test_odd_texts_get_an_answer_each(exported):
@@ -133,6 +171,10 @@ def test_signatures_have_named_inputs_and_outputs(exported):
         "serving_default": (
             {"text": ("string", [None])},
             {"text": ("string", [None]), "score": ("float32", [None])},
+        ),
+        "n_best": (
+            {"text": ("string", [None])},
+            {"texts": ("string", [None, 1]), "scores": ("float32", [None, 1])},
         ),
         "translate_ids": (
             ids,
@@ -183,8 +225,9 @@ def test_ops_that_a_server_must_load_are_listed(exported):
         "SentencepieceOp",
         "SentencepieceTokenizeOp",
     ]
-    words = next(folder for folder, *_ in questions if folder.endswith("words"))
-    assert not any("Sentencepiece" in op for op in _ops(words))
+    # The fresh process loads what needs nothing more before tensorflow_text.
+    compiled = [f for f, *_ in questions if f.endswith(("compiled", "writer"))]
+    assert len(compiled) == 4 and not any(map(_ops, compiled))
 
 
 def _ops(folder):

@@ -1,0 +1,334 @@
+r"""Train a language model on text files, beside n-gram models, and let it write.
+
+    python examples/language_model.py
+    python examples/language_model.py --texts ~/books notes.txt --minutes 30
+
+By default it learns Python from the standard library's own sources, in less than ten
+minutes on two CPU cores. With `--texts` it learns from any UTF-8 files. All it makes
+lies under `--output`. Interrupted, the same command goes on after the last finished
+epoch.
+"""
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import shutil
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# TensorFlow keeps its CPU memory instead of handing each tensor's back to the system:
+# a training step takes about 0.75 of the time.
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+
+import keras
+import numpy as np
+import tensorflow as tf
+import text_files
+from ngram import KneserNey
+from translation import Curve, StopAfter, ask_fresh_process
+
+import keras_attn
+from keras_attn import decoding, inspection, models, serving, text, training
+
+BASELINES = {"unigram": 1, "bigram": 2, "trigram": 3}
+TEMPERATURES = (0.5, 0.8, 1.0)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    data = parser.add_argument_group("data")
+    data.add_argument("--texts", nargs="+", metavar="PATH", help="files, folders")
+    data.add_argument("--megabytes", type=float, default=8, help="read at most")
+    data.add_argument("--valid-share", type=float, default=0.05, help="held out")
+    data.add_argument("--vocabulary", type=int, default=1000, help="pieces")
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=int, default=2)
+    model.add_argument("--width", type=int, default=128)
+    model.add_argument("--inner", type=int, help="width of the feed-forward networks")
+    model.add_argument("--heads", type=int, default=4)
+    model.add_argument("--dropout", type=float, default=0.0)
+    model.add_argument("--context", type=int, default=128, help="tokens of a window")
+    fit = parser.add_argument_group("training")
+    fit.add_argument("--epochs", type=int, default=1000, help="how many at most")
+    fit.add_argument("--steps", type=int, default=300, help="batches of an epoch")
+    fit.add_argument("--minutes", type=float, default=7, help="train no longer")
+    fit.add_argument("--batch", type=int, default=8, help="windows of a batch")
+    fit.add_argument("--warmup", type=int, default=200, help="steps to the peak")
+    fit.add_argument("--rate", type=float, default=5e-3, help="peak learning rate")
+    fit.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--prompt", default="import os\n\n\ndef find_files(path")
+    parser.add_argument("--sample-tokens", type=int, default=96, help="to write")
+    parser.add_argument("--output", default="runs/language_model", help="folder")
+    arguments = parser.parse_args()
+    if arguments.inner is None:
+        arguments.inner = 4 * arguments.width
+    return arguments
+
+
+def learn_tokenizer(path, texts, vocabulary_size):
+    """A SentencePiece tokenizer, trained once and kept in a file.
+
+    It is lossless: line ends are tokens (spelled as a byte), and so, by the option, is
+    the indentation of a line. Trained on lines, since a piece never spans two.
+    """
+    if not path.exists():
+        lines = (line for each in texts for line in each.splitlines(keepends=True))
+        text.SentencePieceTokenizer.train(
+            lines,
+            vocabulary_size,
+            model_type="bpe",  # ten times faster than "unigram", and shorter here
+            allow_whitespace_only_pieces=True,
+        ).save(path)
+    return text.load_tokenizer(path)
+
+
+def token_ids(tokenizer, texts):
+    """The ids of each text with the end token, which is to be foretold as well."""
+    ids = tokenizer.tokenize(texts, add_end=True)
+    return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+
+
+def build(arguments, vocabulary_size):
+    """The model, compiled."""
+    model = models.causal_language_model(
+        vocabulary_size,
+        num_layers=arguments.layers,
+        hidden_dim=arguments.width,
+        intermediate_dim=arguments.inner,
+        num_heads=arguments.heads,
+        dropout=arguments.dropout,
+    )
+    scale = arguments.rate * (arguments.width * arguments.warmup) ** 0.5
+    schedule = training.InverseSquareRootSchedule(
+        arguments.width, arguments.warmup, scale
+    )
+    model.compile(
+        # Nobody knows how many steps there will be, so the rate cannot fall to zero at
+        # the end. The mean of the weights of about an epoch takes the place of that.
+        optimizer=keras.optimizers.Adam(
+            schedule,
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=1 - 1 / arguments.steps,
+        ),
+        loss=training.MaskedCrossentropy(),
+        metrics=[training.MaskedAccuracy()],
+    )
+    return model
+
+
+def train(arguments, folder, model, train_windows, valid_windows):
+    """Fits the model, going on where an earlier run of the same command stopped."""
+    finished = folder / "weights.weights.h5"
+    if finished.exists():
+        print("This run is trained already; remove its folder to train anew.")
+        model.load_weights(finished)
+        return
+    curve = folder / "curve.jsonl"
+    epochs = len(curve.read_text().splitlines()) if curve.exists() else 0
+    data = (
+        tf.data.Dataset.from_tensor_slices(train_windows)
+        .shuffle(len(train_windows[0]), seed=arguments.seed)
+        .repeat()
+        .batch(arguments.batch)
+        .skip(epochs * arguments.steps)  # seen before the interruption
+        .prefetch(2)
+    )
+    callbacks = [
+        # First, so that an epoch that has been trained is never trained again. Kept
+        # until the weights are saved, and doubled, since the kill may fall on a save.
+        keras.callbacks.BackupAndRestore(
+            str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
+        ),
+        keras.callbacks.SwapEMAWeights(),  # validates the mean
+        Curve(curve),
+        StopAfter(arguments.minutes, folder / "seconds.txt"),
+    ]
+    model.fit(
+        data,
+        # A tenth of them, since there are many epochs.
+        validation_data=tuple(array[::10] for array in valid_windows),
+        validation_batch_size=arguments.batch,
+        epochs=arguments.epochs,
+        steps_per_epoch=arguments.steps,
+        callbacks=callbacks,
+        shuffle=False,  # the dataset shuffles itself
+    )
+    partial = folder / "partial.weights.h5"
+    model.save_weights(partial)
+    partial.rename(finished)
+    shutil.rmtree(folder / "backup")
+
+
+def model_log_probability(model, inputs, labels, batch_size):
+    """The sum of the labels' log-probabilities, padding left out."""
+    loss = training.MaskedCrossentropy(reduction="sum")
+    total = 0.0
+    for i in range(0, len(inputs), batch_size):
+        logits = model.predict_on_batch(inputs[i : i + batch_size])
+        total -= float(loss(labels[i : i + batch_size], logits))
+    return total
+
+
+def compare(arguments, model, train_ids, valid_ids, valid_windows):
+    """Perplexity a token of all models, by name.
+
+    All foretell the same tokens: every one of the held-out files, their end tokens
+    included. An n-gram model sees what comes before in the file; the Transformer what
+    comes before in its window, half of which at least is there to be read only.
+    """
+    num_tokens = sum(map(len, valid_ids))
+    inputs, labels = valid_windows
+    if np.count_nonzero(labels) != num_tokens:
+        raise RuntimeError("The windows do not hold each token once.")
+    sums = {}
+    for name, order in BASELINES.items():
+        baseline = KneserNey(train_ids, model.outputs[0].shape[-1], order)
+        sums[name] = np.log(baseline.probabilities(valid_ids)).sum()
+    sums["transformer"] = model_log_probability(model, inputs, labels, arguments.batch)
+    return {name: np.exp(-total / num_tokens) for name, total in sums.items()}
+
+
+def table(perplexities, tokens_per_byte):
+    """The rows as text."""
+    lines = [f"{'':12}{'perplexity':>12}{'bits per byte':>15}"]
+    for name, perplexity in perplexities.items():
+        bits = np.log2(perplexity) * tokens_per_byte
+        lines.append(f"{name:12}{perplexity:12.2f}{bits:15.3f}")
+    best, ours = perplexities["trigram"], perplexities["transformer"]
+    verdict = "beats" if ours < best else "does not beat"
+    lines.append(f"The Transformer {verdict} the trigram: {ours:.2f}, {best:.2f}.")
+    return "\n".join(lines)
+
+
+def continuations(model, tokenizer, prompts, max_length, strategy=None):
+    """What the model writes after each prompt."""
+    ids = tokenizer.tokenize(prompts, add_start=True).to_tensor()
+    found = decoding.generate(
+        model,
+        {"target": ids},
+        end_token_id=tokenizer.end_token_id,
+        max_length=max_length,
+        strategy=strategy,
+    )
+    # As one text: a space between the two would be lost at the start of the second.
+    texts = tokenizer.detokenize(tf.concat([ids, found["token_ids"][:, 0]], axis=1))
+    answers = [answer.decode() for answer in texts.numpy()]
+    return [answer[len(prompt) :] for prompt, answer in zip(prompts, answers)]
+
+
+def samples(arguments, model, tokenizer):
+    """A text at each temperature, as text."""
+    parts = []
+    for temperature in TEMPERATURES:
+        strategy = decoding.Sampling(
+            temperature=temperature, top_p=0.95, seed=arguments.seed
+        )
+        (answer,) = continuations(
+            model, tokenizer, [arguments.prompt], arguments.sample_tokens, strategy
+        )
+        parts.append(f"--- temperature {temperature} ---\n{arguments.prompt}{answer}")
+    return "\n\n".join(parts)
+
+
+def plot_curve(folder, trigram):
+    """Perplexity by epoch, beside what is to be beaten."""
+    from matplotlib.figure import Figure
+
+    rows = [json.loads(line) for line in (folder / "curve.jsonl").open()]
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    epochs = [row["epoch"] for row in rows]
+    for name, label in (("loss", "training"), ("val_loss", "validation")):
+        axes.plot(epochs, [np.exp(row[name]) for row in rows], ".-", label=label)
+    axes.axhline(trigram, color="grey", linestyle="--", label="trigram")
+    axes.set(xlabel="epoch", ylabel="perplexity", yscale="log")
+    axes.legend()
+    figure.savefig(folder / "curve.png", dpi=120)
+    print(f"Curve: {folder / 'curve.png'}")
+
+
+def export_and_ask(arguments, folder, model, tokenizer):
+    """Exports, then compares a fresh process with this one, word for word."""
+    path = serving.export_language_model(
+        model,
+        folder / "saved_model",
+        tokenizer,
+        max_length=arguments.sample_tokens,
+        max_prompt_length=arguments.context,
+        overwrite=True,
+    )
+    print(f"Exported: {path}")
+    prompts = [arguments.prompt, "class ", "import sys\n"]
+    here = continuations(model, tokenizer, prompts, arguments.sample_tokens)
+    answers = ask_fresh_process(path, [prompts[:1], prompts])
+    if answers != [here[:1], here]:
+        raise RuntimeError(
+            f"The exported model answers otherwise: {answers}, here {here}"
+        )
+    print(f"A fresh process writes the same after {len(prompts)} prompts.")
+
+
+def main():
+    started = time.monotonic()
+    arguments = parse_arguments()
+    logging.basicConfig(format="%(message)s")
+    keras.utils.set_random_seed(arguments.seed)
+    paths = (
+        text_files.files_of(arguments.texts)
+        if arguments.texts
+        else text_files.standard_library()
+    )
+    train_texts, valid_texts = text_files.read_split(
+        paths, int(arguments.megabytes * 1e6), arguments.valid_share, arguments.seed
+    )
+    # A run with other settings gets another folder: they cannot go on as one.
+    settings = json.dumps(vars(arguments), sort_keys=True)
+    run = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    folder = pathlib.Path(arguments.output) / run
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(settings + "\n")
+    tokenizer = learn_tokenizer(
+        folder / "text.tokenizer", train_texts, arguments.vocabulary
+    )
+    train_ids = token_ids(tokenizer, train_texts)
+    valid_ids = token_ids(tokenizer, valid_texts)
+    num_train, num_valid = (sum(map(len, ids)) for ids in (train_ids, valid_ids))
+    print(
+        f"{len(train_texts)} files of {num_train:,} tokens to train on, "
+        f"{len(valid_texts)} of {num_valid:,} held out; {folder}"
+    )
+    model = build(arguments, tokenizer.vocabulary_size)
+    parts = inspection.count_parameters(model)
+    print("Parameters:", ", ".join(f"{k} {v:,}" for k, v in parts.items() if v))
+    sizes = tokenizer.start_token_id, arguments.context, arguments.batch
+    train_windows = text_files.windows(train_ids, *sizes)
+    valid_windows = text_files.windows(
+        valid_ids, *sizes, overlap=arguments.context // 2
+    )
+    train(arguments, folder, model, train_windows, valid_windows)
+    perplexities = compare(arguments, model, train_ids, valid_ids, valid_windows)
+    num_bytes = sum(len(each.encode()) for each in valid_texts)
+    results = table(perplexities, num_valid / num_bytes)
+    results += "\n\n" + samples(arguments, model, tokenizer)
+    print(f"\n{results}\n")
+    (folder / "results.txt").write_text(results + "\n", encoding="utf-8")
+    plot_curve(folder, perplexities["trigram"])
+    model.save(folder / "language_model.keras")
+    export_and_ask(arguments, folder, model, tokenizer)
+    print(
+        f"Done in {(time.monotonic() - started) / 60:.1f} minutes, perplexity "
+        f"{perplexities['transformer']:.2f}, keras_attn {keras_attn.__version__}, "
+        f"NumPy {np.__version__}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""What `generate` and `stream` are asked for: checked, and as tensors."""
+
+import dataclasses
+import weakref
+
+import numpy as np
+from keras import ops
+
+from keras_attn import graph
+from keras_attn.decoding.beside_inputs import continue_inputs
+from keras_attn.decoding.constraints import Constraints
+from keras_attn.decoding.endpoints import find_target, with_one_output
+from keras_attn.decoding.loop import DecodingLoop
+from keras_attn.decoding.sampler_strategy import as_strategy
+from keras_attn.decoding.step_model import step_model
+from keras_attn.decoding.validation import vocabulary_sizes
+from keras_attn.layers.arguments import positive_int
+from keras_attn.ops.values import check_ids
+
+__all__ = ["Request"]
+
+
+class Request:
+    """One call of `generate` or `stream`, whose arguments it takes.
+
+    Attributes:
+        model: the model up to its logits.
+        target: name of the input that grows.
+        inputs: dict of tensors.
+        search: a `Search`, what to do with them.
+    """
+
+    def __init__(
+        self,
+        model,
+        inputs,
+        start_token_id,
+        end_token_id,
+        max_length,
+        strategy,
+        target,
+        output,
+        prefix,
+        min_length,
+        banned_token_ids,
+    ):
+        graph.check_functional(model)
+        self.model = with_one_output(model, output)
+        strategy = as_strategy(strategy)
+        max_length = positive_int("max_length", max_length)
+        self.target = find_target(self.model, target).name
+        constraints = _constraints(
+            self.model, end_token_id, min_length, banned_token_ids
+        )
+        self._kept = _kept(self.model)
+        sizes = self._kept.sizes
+        inputs = _used(model, self.model, inputs)
+        self.inputs = _tensors(self.model, inputs, self.target, sizes)
+        prefill = room = 1
+        if self.target in self.inputs:
+            prompt = self.inputs[self.target]
+            room = int(prompt.shape[1])
+            prefill = _shortest_prompt(prompt, self.target)
+        elif start_token_id is None:
+            raise ValueError(
+                "Give `start_token_id`, or a prompt as the input "
+                f"'{self.target}'. Received: start_token_id=None"
+            )
+        else:
+            bound = sizes.get(self.target)
+            check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
+            start_token_id = int(start_token_id)
+        self.rows = int(next(iter(self.inputs.values())).shape[0])
+        self.prefix = _prefix(self.model, prefix, self.rows)
+        self.search = Search(
+            strategy,
+            constraints,
+            start_token_id,
+            max_length,
+            self.target,
+            room,
+            prefill,
+        )
+        step = self.keep("step", self._step, shared=(room, max_length))
+        self.inputs = continue_inputs(step, self.inputs, room + max_length - 1)
+
+    def _step(self):
+        search = self.search
+        return step_model(self.model, search.room + search.max_length - 1, self.target)
+
+    def loop(self, transpose_kernels=False):
+        """The search as a `DecodingLoop`."""
+        search = self.search
+        return DecodingLoop(
+            self.keep("step", self._step, shared=(search.room, search.max_length)),
+            search.strategy,
+            search.constraints,
+            search.start_token_id,
+            search.max_length,
+            search.prefill,
+            transpose_kernels=transpose_kernels,
+        )
+
+    def draws(self):
+        """The random numbers of this call."""
+        return self.search.strategy.draw(self.rows, self.search.max_length)
+
+    def keep(self, name, make, shared=None):
+        """What `make()` gave when this was asked for first, of this model as it is.
+
+        Args:
+            name: what it is.
+            make: a function without arguments.
+            shared: what else it depends on, if not on the whole of the search.
+        """
+        key = (name, self.target, *shared) if shared else (name, self.search)
+        key = (*key, frozenset(self.inputs))
+        if key not in self._kept.made:
+            self._kept.made[key] = make()
+        return self._kept.made[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What a compiled search depends on, besides the model and the inputs' shapes."""
+
+    strategy: object
+    constraints: Constraints
+    start_token_id: int | None
+    max_length: int
+    target: str
+    room: int
+    prefill: int
+
+
+class _Kept:
+    """What was made for a model with its variables of now."""
+
+    def __init__(self, model):
+        self.made = {}
+        self.variables = model.variables
+        # Read once: to read a model with others in it calls their layers anew.
+        self.sizes = vocabulary_sizes(model)
+
+
+# model -> `_Kept`; an entry goes when its model goes.
+_KEPT = weakref.WeakKeyDictionary()
+
+
+def _kept(model):
+    """What was made for a model as it is now.
+
+    `enable_lora` and `quantize` give layers other variables: what was traced before
+    would go on with the old ones.
+    """
+    kept = _KEPT.get(model)
+    if kept is None or [*map(id, kept.variables)] != [*map(id, model.variables)]:
+        kept = _KEPT[model] = _Kept(model)
+    return kept
+
+
+def _constraints(model, end_token_id, min_length, banned_token_ids):
+    if end_token_id is None:
+        end_token_id = ()
+    bound = model.outputs[0].shape[-1]
+    end_token_ids, banned_token_ids = np.ravel(end_token_id), np.ravel(banned_token_ids)
+    check_ids(end_token_ids, bound, "`end_token_id`", "end_token_id")
+    check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
+    end_token_ids = tuple(end_token_ids.astype(int).tolist())
+    banned_token_ids = tuple(sorted(set(banned_token_ids.astype(int).tolist())))
+    if min_length < 0:
+        raise ValueError(f"`min_length` must be an int >= 0. Received: {min_length=}")
+    return Constraints(end_token_ids, int(min_length), banned_token_ids)
+
+
+def _shortest_prompt(prompt, name):
+    """Length of the shortest prompt, padding not counted."""
+    if prompt.shape[1] == 0:
+        raise ValueError(
+            f"A prompt has a token at least. Received: shape={tuple(prompt.shape)}"
+        )
+    is_token = ops.convert_to_numpy(prompt)[:, 1:] != 0
+    if (np.diff(is_token.astype(int)) > 0).any():
+        raise ValueError(
+            f"A prompt has padding (0) at its end only. Received: {name}={prompt}"
+        )
+    return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
+
+
+def _prefix(model, prefix, rows):
+    if prefix is None:
+        return None
+    values = np.asarray(prefix)
+    if values.ndim == 1:
+        values = np.broadcast_to(values, (rows, len(values)))
+    if values.ndim != 2 or values.shape[0] != rows or not values.shape[1]:
+        raise ValueError(
+            f"`prefix` must be ints of shape (F,) or ({rows}, F). "
+            f"Received: shape={np.shape(prefix)}"
+        )
+    check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
+    return ops.convert_to_tensor(values, dtype="int32")
+
+
+def _used(whole, model, inputs):
+    """`inputs` without what only other outputs than the logits need."""
+    if whole is model or not isinstance(inputs, dict):
+        return inputs
+    unused = {t.name for t in whole.inputs} - {t.name for t in model.inputs}
+    return {name: value for name, value in inputs.items() if name not in unused}
+
+
+def _tensors(model, inputs, target, sizes):
+    """`inputs` as a dict of tensors, after a look at names and ids."""
+    names = [tensor.name for tensor in model.inputs]
+    if not isinstance(inputs, dict):
+        inputs = {names[0]: inputs}
+    unknown = sorted(set(inputs) - set(names))
+    if unknown or not inputs:
+        raise ValueError(
+            f"`inputs` must be a dict with some of the keys {sorted(names)}. "
+            f"Received: inputs with keys {sorted(inputs)}"
+        )
+    missing = sorted(set(names) - {target} - set(inputs))
+    if missing:
+        raise ValueError(
+            f"`inputs` must hold the model's inputs {missing} as well. "
+            f"Received: inputs with keys {sorted(inputs)}"
+        )
+    tensors = {}
+    for tensor in model.inputs:
+        if tensor.name not in inputs:
+            continue
+        values = inputs[tensor.name]
+        if values is None:
+            raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
+        if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
+            values = values.to_tensor()
+        if not hasattr(values, "dtype"):
+            values = np.asarray(values)
+        dtype = str(getattr(values.dtype, "name", values.dtype))
+        is_number = any(kind in dtype for kind in ("int", "float", "bool"))
+        if not is_number or ("float" in dtype and "int" in tensor.dtype):
+            raise ValueError(
+                f"Input '{tensor.name}' must be of dtype {tensor.dtype}. "
+                f"Received: dtype={dtype}"
+            )
+        if len(values.shape) != len(tensor.shape):
+            raise ValueError(
+                f"Input '{tensor.name}' must be of shape {tuple(tensor.shape)}. "
+                f"Received: shape={tuple(values.shape)}"
+            )
+        if tensor.name in sizes:  # before a cast can make other ids of them
+            ids = ops.convert_to_numpy(values)
+            what = f"Token ids of input '{tensor.name}'"
+            check_ids(ids, sizes[tensor.name], what)
+        tensors[tensor.name] = ops.convert_to_tensor(values, dtype=tensor.dtype)
+    rows = {name: int(tensor.shape[0]) for name, tensor in tensors.items()}
+    if len(set(rows.values())) > 1:
+        raise ValueError(f"All inputs must have as many rows. Received: rows={rows}")
+    return tensors
