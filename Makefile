@@ -9,7 +9,7 @@ demo: .venv/.installed-examples
 	$(BIN)/python -u examples/translation.py
 
 test: .venv/.installed-test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .

@@ -173,6 +173,3 @@ def _take_rows(structure, rows, spec=None):
 def _select(live, new, old):
     """`new` in the rows that live, else `old`."""
     return ops.where(ops.reshape(live, (-1,) + (1,) * (len(new.shape) - 1)), new, old)
-
-
-decoding_loop = DecodingLoop

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_attn.decoding import GreedySearch, Sampling, Strategy, step_model
 from keras_attn.decoding.compiled import uses_xla
 from keras_attn.decoding.constraints import Constraints
-from keras_attn.decoding.loop import decoding_loop, prompt_lengths
+from keras_attn.decoding.loop import DecodingLoop, prompt_lengths
 from keras_attn.serving import buckets
 
 __all__ = ["Search", "check_int"]
@@ -17,7 +17,7 @@ SHORTEST = 16
 
 
 class Search:
-    """`decoding_loop` as a function of ids, to stand in a graph of strings.
+    """A `DecodingLoop` as a function of ids, to stand in a graph of strings.
 
     With XLA, each shape that the loop is given takes seconds to compile. So ids are
     padded with 0 to the next power of two from 16 on (or to `longest`), and batches
@@ -71,7 +71,7 @@ class Search:
         step = step_model(model, room + max_length - 1, target.name)
 
         def compiled(prefill):
-            loop = decoding_loop(
+            loop = DecodingLoop(
                 step,
                 strategy,
                 Constraints((tokenizer.end_token_id,)),

@@ -115,7 +115,13 @@ def cuts(draw):
     return sizes
 
 
-@hypothesis.settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[hypothesis.Phase.generate],  # To shrink takes hundreds of models.
+)
 @hypothesis.given(strategies.data(), cuts(), SEEDS)
 def test_cached_equals_uncached(data, sizes, seed):
     # In the test, since layers draw random numbers and strategies must not.
