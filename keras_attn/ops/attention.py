@@ -98,7 +98,8 @@ def dot_product_attention(
     dropped = weights
     if dropout > 0.0:
         dropped = keras.random.dropout(weights, dropout, seed=seed)
-    output = _zero_rows(_swap(_head_by_head(dropped, value)), row_has_key)
+    product = _head_by_head if query.shape[1] == 1 else ops.matmul
+    output = _zero_rows(_swap(product(dropped, value)), row_has_key)
     if return_weights:
         if row_has_key is not None:
             weights = ops.where(row_has_key, weights, ops.zeros_like(weights))
@@ -165,7 +166,7 @@ def _weights(query, key, allowed, bias):
     if query.shape[2] == 1:  # one query is faster on the right
         scores = ops.swapaxes(_head_by_head(key, ops.swapaxes(query, 2, 3)), 2, 3)
     else:
-        scores = _head_by_head(query, ops.swapaxes(key, 2, 3))
+        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
     scores = ops.cast(scores, "float32")
     if bias is not None:
         scores = scores + _bounded(ops.cast(bias, "float32"))
