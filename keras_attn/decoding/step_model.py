@@ -4,11 +4,11 @@ import keras
 from keras import ops
 
 from keras_attn import graph
-from keras_attn.decoding.endpoints import find_output, find_target, with_one_output
+from keras_attn.decoding.endpoints import find_target, with_one_output
 from keras_attn.decoding.stepped_graph import SteppedGraph
 from keras_attn.layers.arguments import positive_int
 
-__all__ = ["StepModel", "find_output", "find_target", "step_model"]
+__all__ = ["StepModel", "step_model"]
 
 
 class StepModel(keras.Model):

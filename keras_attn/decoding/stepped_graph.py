@@ -50,7 +50,8 @@ class SteppedGraph:
         self._index = keras.Input(batch_shape=(), dtype="int32", name="step_index")
         self._values = {id(target): self._tokens}
         self._slices = {}  # id(tensor) -> what of it stands at the step's tokens
-        calls, (output,) = graph.read(model).calls, graph.read(model).outputs
+        whole = graph.read(model)
+        calls, (output,) = whole.calls, whole.outputs
         self._moving = graph.dependents(calls, [target])
         if id(output) not in self._moving:
             raise ValueError(

@@ -43,8 +43,7 @@ class TokenAlignment:
                 "to what does not depend on it. Received: a model with the attentions "
                 f"{sorted(probed.calls)}"
             )
-        last = {name: index for index, name in enumerate(sorted(probed.calls))}
-        weights = probed.model.outputs[last[names[-1]]]
+        weights = probed.model.output[names[-1]]
         self.weights = keras.Model(probed.model.inputs, weights)
 
     def __call__(self, inputs, found):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_attn import graph
-from keras_attn.decoding.step_model import find_target
+from keras_attn.decoding.endpoints import find_target
 from keras_attn.serving.search import Search, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn import graph
-from keras_attn.decoding.step_model import find_target
+from keras_attn.decoding.endpoints import find_target
 from keras_attn.serving import buckets
 from keras_attn.serving.search import Search, check_int
 from keras_attn.serving.text_to_text import (
