@@ -105,4 +105,6 @@ def generate(
     found = run(request.inputs, request.prefix, request.draws())
     if align is not None:
         found = {**found, "alignment": align(request.inputs, found)}
+    if not request.rows:
+        return {name: value[:0] for name, value in found.items()}
     return found

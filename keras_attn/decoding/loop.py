@@ -1,14 +1,37 @@
 """The loop around a step model and a strategy."""
 
 import contextlib
+import dataclasses
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.decoding.constraints import Constraints
+from keras_attn.decoding.strategy import Strategy
 from keras_attn.ops.products import KernelsTransposedOnce
 
-__all__ = ["DecodingLoop", "prompt_lengths"]
+__all__ = ["DecodingLoop", "Search", "prompt_lengths"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What a search depends on, besides the model and its inputs.
+
+    Attributes:
+        strategy: a `Strategy`.
+        constraints: a `Constraints`.
+        start_token_id: int, the prompt of rows that come without one; or None, where
+            all bring theirs.
+        max_length: int, how many tokens a row is given at most.
+        prefill: int, length of the shortest prompt.
+    """
+
+    strategy: Strategy
+    constraints: Constraints
+    start_token_id: int | None
+    max_length: int
+    prefill: int = 1
 
 
 class DecodingLoop:
@@ -19,31 +42,15 @@ class DecodingLoop:
 
     Args:
         step: a `StepModel` with room for the prompt and `max_length - 1` tokens.
-        strategy: a `Strategy`.
-        constraints: a `Constraints`.
-        start_token_id: int, the prompt of rows that come without one.
-        max_length: int, how many tokens a row is given at most.
-        prefill: int, length of the shortest prompt.
+        search: a `Search`.
         transpose_kernels: bool, whether kernels are transposed once, before the loop,
             as is best where XLA compiles it; see `keras_attn.ops.products`.
     """
 
-    def __init__(
-        self,
-        step,
-        strategy,
-        constraints,
-        start_token_id,
-        max_length,
-        prefill=1,
-        transpose_kernels=False,
-    ):
+    def __init__(self, step, search, transpose_kernels=False):
         self.step = step
-        self.strategy = strategy
-        self.constraints = constraints
-        self.start_token_id = start_token_id
-        self.max_length = max_length
-        self.prefill = prefill
+        self.search = search
+        self.strategy = search.strategy
         self.transpose_kernels = transpose_kernels
 
     def __call__(self, inputs, prefix=None, draws=None):
@@ -83,12 +90,12 @@ class DecodingLoop:
         prompt = inputs.get(step.target)
         if prompt is None:
             rows = ops.shape(next(iter(inputs.values())))[0]
-            prompt = ops.full((rows, 1), self.start_token_id, dtype="int32")
+            prompt = ops.full((rows, 1), self.search.start_token_id, dtype="int32")
         rows = ops.shape(prompt)[0]
         frontier = step.encode(inputs)
         start = ops.convert_to_tensor(0, dtype="int32")
         logits, cache = step.step(
-            prompt[:, : self.prefill], start, frontier, step.empty_cache(rows)
+            prompt[:, : self.search.prefill], start, frontier, step.empty_cache(rows)
         )
         logits = logits[:, -1]
         if beams > 1:  # From here on, a row's hypotheses are rows.
@@ -99,11 +106,13 @@ class DecodingLoop:
                 for name, leaf in frontier.items()
             }
             cache = _take_rows(cache, itself, step.cache_spec)
-        state = self.strategy.start(prompt, self.max_length, logits.shape[-1], draws)
+        state = self.strategy.start(
+            prompt, self.search.max_length, logits.shape[-1], draws
+        )
         fixed = {"prompt": prompt, "frontier": frontier}
         if prefix is not None:
             fixed["prefix"] = prefix
-        position = start + self.prefill
+        position = start + self.search.prefill
         return fixed, self._choose(fixed, position, logits, cache, state)
 
     def advance(self, fixed, carried):
@@ -119,21 +128,21 @@ class DecodingLoop:
         logits = ops.reshape(logits, (-1, beams, logits.shape[-1]))
         scores = ops.log_softmax(logits, axis=-1)
         count = position - prompt_lengths(prompt)
-        logits = self.constraints.apply(logits, count, fixed.get("prefix"))
+        logits = self.search.constraints.apply(logits, count, fixed.get("prefix"))
         scores = ops.where(logits > -np.inf, scores, -np.inf)
         new, tokens, parents = self.strategy.advance(
             state,
             logits,
             scores,
-            ops.clip(count, 0, self.max_length - 1),
-            self.constraints.end_token_ids,
+            ops.clip(count, 0, self.search.max_length - 1),
+            self.search.constraints.end_token_ids,
         )
         # A row that has ended stays as it is, one in its prompt as it was.
         live = ops.logical_and(count >= 0, ops.logical_not(state["finished"]))
         state = {name: _select(live, new[name], state[name]) for name in state}
         tokens = _select(live, tokens, 0)
         room = prompt.shape[1]
-        if room is None or room > self.prefill:
+        if room is None or room > self.search.prefill:
             place = ops.clip(position, 0, ops.shape(prompt)[1] - 1)
             given = ops.take(prompt, place[None], axis=1)
             tokens = ops.where(count[:, None] < 0, given, tokens)

@@ -1,6 +1,5 @@
 """What `generate` and `stream` are asked for: checked, and as tensors."""
 
-import dataclasses
 import weakref
 
 import numpy as np
@@ -10,7 +9,7 @@ from keras_attn import graph
 from keras_attn.decoding.beside_inputs import continue_inputs
 from keras_attn.decoding.constraints import Constraints
 from keras_attn.decoding.endpoints import find_target, with_one_output
-from keras_attn.decoding.loop import DecodingLoop
+from keras_attn.decoding.loop import DecodingLoop, Search
 from keras_attn.decoding.sampler_strategy import as_strategy
 from keras_attn.decoding.step_model import step_model
 from keras_attn.decoding.validation import vocabulary_sizes
@@ -26,7 +25,9 @@ class Request:
     Attributes:
         model: the model up to its logits.
         target: name of the input that grows.
-        inputs: dict of tensors.
+        inputs: dict of tensors; of one row where the user's have none.
+        rows: int, how many the user's have.
+        prefix: int32 `(B, F)` or None.
         search: a `Search`, what to do with them.
     """
 
@@ -72,38 +73,26 @@ class Request:
             start_token_id = int(start_token_id)
         self.rows = int(next(iter(self.inputs.values())).shape[0])
         self.prefix = _prefix(self.model, prefix, self.rows)
-        self.search = Search(
-            strategy,
-            constraints,
-            start_token_id,
-            max_length,
-            self.target,
-            room,
-            prefill,
-        )
-        step = self.keep("step", self._step, shared=(room, max_length))
-        self.inputs = continue_inputs(step, self.inputs, room + max_length - 1)
+        if not self.rows:  # No backend takes products of nothing in a loop.
+            self.inputs = {name: _one_row(x) for name, x in self.inputs.items()}
+            self.prefix = None if self.prefix is None else _one_row(self.prefix)
+        self.search = Search(strategy, constraints, start_token_id, max_length, prefill)
+        self._room = room + max_length - 1  # positions of prompt and tokens
+        self.inputs = continue_inputs(self._step(), self.inputs, self._room)
 
     def _step(self):
-        search = self.search
-        return step_model(self.model, search.room + search.max_length - 1, self.target)
+        def make():
+            return step_model(self.model, self._room, self.target)
+
+        return self.keep("step", make, shared=(self._room,))
 
     def loop(self, transpose_kernels=False):
         """The search as a `DecodingLoop`."""
-        search = self.search
-        return DecodingLoop(
-            self.keep("step", self._step, shared=(search.room, search.max_length)),
-            search.strategy,
-            search.constraints,
-            search.start_token_id,
-            search.max_length,
-            search.prefill,
-            transpose_kernels=transpose_kernels,
-        )
+        return DecodingLoop(self._step(), self.search, transpose_kernels)
 
     def draws(self):
         """The random numbers of this call."""
-        return self.search.strategy.draw(self.rows, self.search.max_length)
+        return self.search.strategy.draw(max(self.rows, 1), self.search.max_length)
 
     def keep(self, name, make, shared=None):
         """What `make()` gave when this was asked for first, of this model as it is.
@@ -113,24 +102,11 @@ class Request:
             make: a function without arguments.
             shared: what else it depends on, if not on the whole of the search.
         """
-        key = (name, self.target, *shared) if shared else (name, self.search)
-        key = (*key, frozenset(self.inputs))
+        shared = (self.search, self._room) if shared is None else shared
+        key = (name, self.target, *shared, frozenset(self.inputs))
         if key not in self._kept.made:
             self._kept.made[key] = make()
         return self._kept.made[key]
-
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """What a compiled search depends on, besides the model and the inputs' shapes."""
-
-    strategy: object
-    constraints: Constraints
-    start_token_id: int | None
-    max_length: int
-    target: str
-    room: int
-    prefill: int
 
 
 class _Kept:
@@ -200,6 +176,11 @@ def _prefix(model, prefix, rows):
         )
     check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
     return ops.convert_to_tensor(values, dtype="int32")
+
+
+def _one_row(empty):
+    """A row of ones, which are ids of any vocabulary, for a tensor without rows."""
+    return ops.ones((1, *empty.shape[1:]), dtype=empty.dtype)
 
 
 def _used(whole, model, inputs):

@@ -73,6 +73,8 @@ def stream(
 
 
 def _tokens(request, begin, advance):
+    if not request.rows:
+        return
     fixed, carried = begin(request.inputs, request.prefix, request.draws())
     lengths = 0
     while True:

@@ -3,14 +3,14 @@
 import keras
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.attention_core import AttentionCore
+from keras_attn.layers.multi_head_base import MultiHeadBase
 from keras_attn.ops import masks
 
 __all__ = ["CrossAttention"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class CrossAttention(AttentionCore):
+class CrossAttention(MultiHeadBase):
     """Multi-head attention of a query over a context, such as an encoder's output.
 
     Constructor arguments are those of `MultiHeadAttention`.
@@ -42,7 +42,7 @@ class CrossAttention(AttentionCore):
     context_mask_argument = "padding_mask"
 
     def build(self, query_shape, context_shape):
-        self._build_heads(query_shape, context_shape, context_shape)
+        self._build_parts(query_shape, context_shape, context_shape)
 
     def call(
         self,

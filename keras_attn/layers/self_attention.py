@@ -3,14 +3,14 @@
 import keras
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.attention_core import AttentionCore
+from keras_attn.layers.multi_head_base import MultiHeadBase
 from keras_attn.ops import masks
 
 __all__ = ["MultiHeadSelfAttention"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class MultiHeadSelfAttention(AttentionCore):
+class MultiHeadSelfAttention(MultiHeadBase):
     """Multi-head attention of a sequence over itself.
 
     Constructor arguments are those of `MultiHeadAttention`.
@@ -40,7 +40,7 @@ class MultiHeadSelfAttention(AttentionCore):
     """
 
     def build(self, inputs_shape):
-        self._build_heads(inputs_shape, inputs_shape, inputs_shape)
+        self._build_parts(inputs_shape, inputs_shape, inputs_shape)
 
     def call(
         self,

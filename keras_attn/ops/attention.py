@@ -4,7 +4,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.ops.masks import Span
+from keras_attn.ops.weighting import (
+    bounded,
+    evaluate,
+    head_by_head,
+    softmax_weights,
+    swap,
+    weighted_sum,
+    zero_rows,
+)
 
 __all__ = ["KERNELS", "dot_product_attention"]
 
@@ -74,12 +82,8 @@ def dot_product_attention(
     """
     if scale is None:
         scale = query.shape[-1] ** -0.5
-    allowed = row_has_key = None
-    if mask is not None:
-        length, total = ops.shape(query)[1], ops.shape(key)[2 if heads_first else 1]
-        allowed = mask.evaluate(Span(query_start, length), Span(0, total))
-        if mask.can_exclude_every_key:
-            row_has_key = ops.any(allowed, axis=-1, keepdims=True)
+    total = ops.shape(key)[2 if heads_first else 1]
+    allowed, row_has_key = evaluate(mask, query_start, ops.shape(query)[1], total)
 
     one_size = query.shape[-1] == value.shape[-1]
     if _choose(kernel, dropout, return_weights, one_size) == "fused":
@@ -88,23 +92,15 @@ def dot_product_attention(
             # here and is set to zero below.
             allowed = ops.logical_or(allowed, ops.logical_not(row_has_key))
         if heads_first:
-            key, value = _swap(key), _swap(value)
+            key, value = swap(key), swap(value)
         output = _fused(query, key, value, allowed, bias, scale)
-        return _zero_rows(output, row_has_key)
+        return zero_rows(output, row_has_key)
 
     if not heads_first:
-        key, value = _swap(key), _swap(value)
-    weights = _weights(_swap(ops.multiply(query, scale)), key, allowed, bias)
-    dropped = weights
-    if dropout > 0.0:
-        dropped = keras.random.dropout(weights, dropout, seed=seed)
-    product = _head_by_head if query.shape[1] == 1 else ops.matmul
-    output = _zero_rows(_swap(product(dropped, value)), row_has_key)
-    if return_weights:
-        if row_has_key is not None:
-            weights = ops.where(row_has_key, weights, ops.zeros_like(weights))
-        return output, weights
-    return output
+        key, value = swap(key), swap(value)
+    scores = _scores(swap(ops.multiply(query, scale)), key)
+    weights = softmax_weights(scores, allowed, key.dtype, bias)
+    return weighted_sum(weights, value, row_has_key, dropout, seed, return_weights)
 
 
 def _choose(kernel, dropout, return_weights, one_size):
@@ -138,51 +134,18 @@ def _backend_has_fused():
     return backend == "torch"
 
 
-def _swap(x):
-    """`(B, T, N, H)` to `(B, N, T, H)`, and back."""
-    return ops.transpose(x, (0, 2, 1, 3))
-
-
-def _head_by_head(x, y):
-    """`ops.matmul(x, y)` of `(B, N, ...)`, as one stack of B x N matrices.
-
-    As a cache is: XLA would copy one that came to the product in another shape.
-    """
-    rows, heads, length, _ = ops.shape(x)
-    stacks = (ops.reshape(z, (rows * heads, *ops.shape(z)[2:])) for z in (x, y))
-    return ops.reshape(ops.matmul(*stacks), (rows, heads, length, ops.shape(y)[3]))
-
-
-def _weights(query, key, allowed, bias):
-    """Attention weights `(B, N, T, S)`, uniform in rows with nothing allowed.
+def _scores(query, key):
+    """Products of query and key, `(B, N, T, S)`.
 
     Args:
         query: `(B, N, T, H)`, scaled: T x H numbers, where the scores are T x S.
         key: `(B, N, S, H)`.
-        allowed, bias: see `dot_product_attention`.
     """
     # Transposes and matmul rather than einsum: on TensorFlow its gradient is a quarter
     # slower. The last swap is folded into the product.
     if query.shape[2] == 1:  # one query is faster on the right
-        scores = ops.swapaxes(_head_by_head(key, ops.swapaxes(query, 2, 3)), 2, 3)
-    else:
-        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))
-    scores = ops.cast(scores, "float32")
-    if bias is not None:
-        scores = scores + _bounded(ops.cast(bias, "float32"))
-    if allowed is not None:
-        scores = ops.where(allowed, scores, -1e30)
-    if scores.shape[-1] == 1:  # Keras warns of such a softmax, rightly elsewhere.
-        weights = ops.exp(scores - scores)  # ones, with a gradient as well: zero
-    else:
-        weights = ops.softmax(scores, axis=-1)
-    return ops.cast(weights, key.dtype)
-
-
-def _bounded(bias):
-    """A bias that stays above what stands for a forbidden key."""
-    dtype = keras.backend.standardize_dtype(bias.dtype)
-    return ops.maximum(bias, ops.cast(-3e4 if dtype == "float16" else -1e29, dtype))
+        return ops.swapaxes(head_by_head(key, ops.swapaxes(query, 2, 3)), 2, 3)
+    return ops.matmul(query, ops.swapaxes(key, 2, 3))
 
 
 def _fused(query, key, value, allowed, bias, scale):
@@ -192,16 +155,9 @@ def _fused(query, key, value, allowed, bias, scale):
     if allowed is not None:
         allowed = ops.broadcast_to(allowed, full)
     if bias is not None:
-        bias = ops.broadcast_to(_bounded(ops.cast(bias, query.dtype)), full)
+        bias = ops.broadcast_to(bounded(ops.cast(bias, query.dtype)), full)
         if allowed is not None:  # of the two, PyTorch takes one
             bias, allowed = ops.where(allowed, bias, -np.inf), None
     return ops.dot_product_attention(
         query, key, value, bias=bias, mask=allowed, scale=scale
     )
-
-
-def _zero_rows(output, row_has_key):
-    """Zero where a query had nothing to attend to; `(B, 1|N, 1|T, 1)` to BTN1."""
-    if row_has_key is None:
-        return output
-    return ops.where(_swap(row_has_key), output, ops.zeros_like(output))

@@ -5,6 +5,10 @@ long as it takes to read the kernels. Compilers differ in how fast they read: XL
 the CPU reads a kernel that stands on the left of the product, stored as
 `(outputs, inputs)`, two to three times as fast as one that stands on the right. So a
 compiled loop transposes kernels once, before its first step.
+
+What comes before the loop (the encoder, the prompt) takes the kernels as they are: it
+uses each but once, which does not repay a transpose of its own, and XLA makes one for
+each place that asks for it.
 """
 
 import contextvars
@@ -24,11 +28,12 @@ class KernelsTransposedOnce:
 
     Attributes:
         zero: a scalar that is 0 without the compiler's knowing it, for the loop's body
-            to set; see `rows_by_transposed`.
+            to set; see `rows_by_transposed`. None before the loop, where the kernels
+            are multiplied as they are.
     """
 
     def __init__(self):
-        self.zero = 0
+        self.zero = None
         self._transposed = {}
 
     def __enter__(self):
@@ -61,7 +66,7 @@ def rows_by_kernel(rows, kernel, bias, owner, length=None):
     kernels = _CURRENT.get()
     if kernels is not None:
         transposed = kernels.transposed(owner, kernel)
-        if length == 1:
+        if length == 1 and kernels.zero is not None:
             return rows_by_transposed(rows, transposed, bias)
     outputs = ops.matmul(rows, kernel)
     return outputs if bias is None else ops.add(outputs, bias)
@@ -74,6 +79,8 @@ def rows_by_transposed(rows, transposed, bias=None):
     # two for a product with the kernel on the right.
     if bias is not None:
         outputs = ops.add(outputs, ops.expand_dims(bias, 1))
-    elif _CURRENT.get() is not None:
-        outputs = ops.add(outputs, ops.cast(_CURRENT.get().zero, outputs.dtype))
+    else:
+        kernels = _CURRENT.get()
+        if kernels is not None and kernels.zero is not None:
+            outputs = ops.add(outputs, ops.cast(kernels.zero, outputs.dtype))
     return ops.transpose(outputs)

@@ -7,16 +7,16 @@ import tensorflow as tf
 from keras_attn.decoding import GreedySearch, Sampling, Strategy, step_model
 from keras_attn.decoding.compiled import uses_xla
 from keras_attn.decoding.constraints import Constraints
-from keras_attn.decoding.loop import DecodingLoop, prompt_lengths
+from keras_attn.decoding.loop import DecodingLoop, Search, prompt_lengths
 from keras_attn.serving import buckets
 
-__all__ = ["Search", "check_int"]
+__all__ = ["ServedSearch", "check_int"]
 
 # The shortest length that ids are padded to.
 SHORTEST = 16
 
 
-class Search:
+class ServedSearch:
     """A `DecodingLoop` as a function of ids, to stand in a graph of strings.
 
     With XLA, each shape that the loop is given takes seconds to compile. So ids are
@@ -73,11 +73,13 @@ class Search:
         def compiled(prefill):
             loop = DecodingLoop(
                 step,
-                strategy,
-                Constraints((tokenizer.end_token_id,)),
-                tokenizer.start_token_id,
-                max_length,
-                prefill,
+                Search(
+                    strategy,
+                    Constraints((tokenizer.end_token_id,)),
+                    tokenizer.start_token_id,
+                    max_length,
+                    prefill,
+                ),
                 transpose_kernels=jit_compile,
             )
 

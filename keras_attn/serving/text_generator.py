@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_attn import graph
 from keras_attn.decoding.endpoints import find_target
-from keras_attn.serving.search import Search, check_int
+from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,
     check_model,
@@ -92,7 +92,7 @@ class TextGenerator(TextToText):
                 f"`max_length` must leave room for a prompt in the {room} positions "
                 f"that the model has learned. Received: max_length={max_length}"
             )
-        search = Search(
+        search = ServedSearch(
             model,
             target,
             target,

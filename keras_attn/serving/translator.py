@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_attn import graph
 from keras_attn.decoding.endpoints import find_target
 from keras_attn.serving import buckets
-from keras_attn.serving.search import Search, check_int
+from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,
     check_model,
@@ -83,7 +83,7 @@ class Translator(TextToText):
         room = graph.least_attribute(fixed, "sequence_length")
         limits = [length for length in (room, source.shape[1]) if length is not None]
         max_source_length = min([max_source_length, *limits])
-        search = Search(
+        search = ServedSearch(
             model,
             source,
             target,

@@ -13,7 +13,7 @@ import stacked_models
 from keras import ops
 from stacked_models import V
 
-from keras_attn.decoding import GreedySearch, generate
+from keras_attn.decoding import BeamSearch, GreedySearch, generate
 from keras_attn.decoding.request import _KEPT
 
 START, END, LENGTH = 2, 3, 12
@@ -64,6 +64,21 @@ def test_a_row_does_not_depend_on_its_batch(translator):
         for name in ("token_ids", "lengths"):
             np.testing.assert_array_equal(alone[name][0], together[name][row])
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], 1e-4)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(2)])
+def test_no_rows_give_no_rows(translator, language_model, strategy):
+    for model, inputs, options in (
+        (translator, {"source": SOURCE[:0]}, {"return_alignment": True}),
+        (translator, {"source": SOURCE[:0]}, {"prefix": np.ones((0, 2), "int32")}),
+        (language_model, {"target": np.ones((0, 3), "int32")}, {}),
+    ):
+        found = found_by(model, inputs, strategy=strategy, **options)
+        assert found["token_ids"].shape == (0, 1, LENGTH)
+        assert found["scores"].shape == found["lengths"].shape == (0, 1)
+        if "return_alignment" in options:
+            assert found["alignment"].shape == (0, 1, LENGTH, SOURCE.shape[1])
 
 
 def test_xla_finds_the_same(translator):

@@ -51,6 +51,12 @@ def test_each_token_comes_before_the_next_is_thought_of(translator):
     assert first == ops.convert_to_numpy(found)[0, 0].tolist()
 
 
+def test_no_rows_give_no_tokens(language_model):
+    assert not [
+        *stream(language_model, {"target": np.ones((0, 3), "int32")}, max_length=4)
+    ]
+
+
 def test_errors_come_at_once(language_model):
     prompt = {"target": PROMPTS[:, :1]}
     with pytest.raises(ValueError, match="must settle each token as it goes"):

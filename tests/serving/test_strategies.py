@@ -8,7 +8,7 @@ from small_translator import ENGLISH, KOREAN
 
 from keras_attn.decoding import BeamSearch, GreedySearch, Sampling, generate
 from keras_attn.serving import Translator
-from keras_attn.serving.search import Search
+from keras_attn.serving.search import ServedSearch
 
 LENGTH = 6
 TEXTS = [*KOREAN, "나", ENGLISH[0] * 2]
@@ -101,7 +101,9 @@ def test_shapes_to_compile_are_few(model, tokenizer):
     text, summary = (
         next(t for t in model.inputs if t.name == n) for n in ("text", "summary")
     )
-    search = Search(model, text, summary, tokenizer, Sampling(), LENGTH, 100, True)
+    search = ServedSearch(
+        model, text, summary, tokenizer, Sampling(), LENGTH, 100, True
+    )
     shapes = set()
 
     def record(ids, draws):
@@ -124,7 +126,7 @@ def test_sampling_draws_anew_for_each_request(model, tokenizer):
     anew = translator(model, tokenizer, Sampling(temperature=9.0))
     answers = {tuple(anew(TEXTS)) for _ in range(4)}
     assert len(answers) == 4
-    search = Search(
+    search = ServedSearch(
         model,
         *(next(t for t in model.inputs if t.name == n) for n in ("text", "summary")),
         tokenizer,
