@@ -307,6 +307,7 @@ def main():
     )
     model = build(arguments, tokenizer.vocabulary_size)
     parts = inspection.count_parameters(model)
+    del parts["flops"]
     print("Parameters:", ", ".join(f"{k} {v:,}" for k, v in parts.items() if v))
     sizes = tokenizer.start_token_id, arguments.context, arguments.batch
     train_windows = text_files.windows(train_ids, *sizes)

@@ -356,6 +356,7 @@ def main():
         arguments, source_tokenizer, target_tokenizer, train_data.report.num_batches
     )
     parts = inspection.count_parameters(model)
+    del parts["flops"]
     print("Parameters:", ", ".join(f"{k} {v:,}" for k, v in parts.items() if v))
     translate = serving.Translator(
         model,

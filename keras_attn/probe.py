@@ -48,7 +48,7 @@ def probe(model):
             lambda tensor: values[id(tensor)], (recorded.args, recorded.kwargs)
         )
         call = graph.Call(recorded.operation, args, kwargs, recorded.outputs)
-        if call.accepts("return_attention_scores"):
+        if _has_scores(call):
             outputs, scores = _replay_with_scores(call, found)
             found.update(scores)
             calls.update(dict.fromkeys(scores, recorded))
@@ -65,6 +65,12 @@ def probe(model):
     return Probe(keras.Model(inputs, outputs), calls)
 
 
+def _has_scores(call):
+    if not call.accepts("return_attention_scores"):
+        return False
+    return getattr(call.operation, "has_attention_scores", True)
+
+
 def _replay_with_scores(call, found):
     used = {known.split("/")[0] for known in found}
     name = graph.unused_name(call.operation.name, used)
@@ -74,8 +80,16 @@ def _replay_with_scores(call, found):
         parts = {f"{name}/{part}": value for part, value in scores.items()}
     else:
         parts = {name: scores}
+    parts = {part: _with_heads(value) for part, value in parts.items()}
     # A model may have asked for scores itself.
     return ((output, scores) if len(call.outputs) > 1 else output), parts
+
+
+def _with_heads(scores):
+    """`(B, N, T, S)`, of an attention without heads as well."""
+    if len(scores.shape) == 4:
+        return scores
+    return keras.ops.expand_dims(scores, axis=1)
 
 
 class _WithScores(keras.layers.Layer):

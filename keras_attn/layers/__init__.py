@@ -1,9 +1,13 @@
 """Attention layers and the blocks made of them."""
 
+from keras_attn.layers.additive_attention import AdditiveAttention
 from keras_attn.layers.cross_attention import CrossAttention
+from keras_attn.layers.dot_product_attention import DotProductAttention
 from keras_attn.layers.feed_forward import FeedForward
 from keras_attn.layers.multi_head_attention import MultiHeadAttention
 from keras_attn.layers.position_embedding import PositionEmbedding
+from keras_attn.layers.recurrent_decoder import RecurrentDecoder
+from keras_attn.layers.recurrent_encoder import RecurrentEncoder
 from keras_attn.layers.self_attention import MultiHeadSelfAttention
 from keras_attn.layers.sinusoidal_position_embedding import (
     SinusoidalPositionEmbedding,
@@ -13,11 +17,15 @@ from keras_attn.layers.transformer_decoder import TransformerDecoder
 from keras_attn.layers.transformer_encoder import TransformerEncoder
 
 __all__ = [
+    "AdditiveAttention",
     "CrossAttention",
+    "DotProductAttention",
     "FeedForward",
     "MultiHeadAttention",
     "MultiHeadSelfAttention",
     "PositionEmbedding",
+    "RecurrentDecoder",
+    "RecurrentEncoder",
     "SinusoidalPositionEmbedding",
     "TokenEmbedding",
     "TransformerDecoder",

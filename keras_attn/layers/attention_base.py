@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn.layers.head_gates import gated
 from keras_attn.ops import caches, masks
 from keras_attn.ops.weighting import swap
 
@@ -126,10 +127,11 @@ class AttentionBase(keras.layers.Layer):
         )
         if return_weights:
             output, weights = attended
-            return self._project_output(output), self._weights(weights)
+            output = self._project_output(gated(output, self))
+            return output, self._weights(weights)
         if rows is not None:
             attended = ops.reshape(attended, (*shape[:3], attended.shape[3]))
-        return self._project_output(attended)
+        return self._project_output(gated(attended, self))
 
     def _output_spec(self, query, value, return_attention_scores):
         width = self._output_dim(query.shape[-1], value.shape[-1])

@@ -1,6 +1,5 @@
 """How attention layers with a query, a value and a key are called."""
 
-
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers.attention_base import AttentionBase
 from keras_attn.ops import masks

@@ -91,17 +91,17 @@ class RecurrentEncoder(keras.layers.Layer):
         self._layers_stacked, shape = [], tuple(inputs_shape)
         for i in range(self.num_layers):
             units = self.units // 2 if self.bidirectional else self.units
-            layer = make_layer(self, units, f"layer_{i}")
+            layer = make_layer(self, units, f"layer{i}")
             if self.bidirectional:
                 layer = keras.layers.Bidirectional(
-                    layer, dtype=self.dtype_policy, name=f"layer_{i}"
+                    layer, dtype=self.dtype_policy, name=f"layer{i}"
                 )
             layer.build(shape)
             self._layers_stacked.append(layer)
             shape = (*shape[:-1], self.units)
         self._dropouts = [
             keras.layers.Dropout(
-                self.dropout, seed=self.seed, dtype=self.dtype_policy, name=f"drop_{i}"
+                self.dropout, seed=self.seed, dtype=self.dtype_policy, name=f"drop{i}"
             )
             for i in range(self.num_layers)
         ]
@@ -135,8 +135,6 @@ class RecurrentEncoder(keras.layers.Layer):
             "residual": self.residual,
             "dropout": self.dropout,
             "kernel_initializer": initializers.serialize(self.kernel_initializer),
-            "recurrent_initializer": initializers.serialize(
-                self.recurrent_initializer
-            ),
+            "recurrent_initializer": initializers.serialize(self.recurrent_initializer),
             "seed": self.seed,
         }

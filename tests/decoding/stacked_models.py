@@ -9,7 +9,7 @@ from tensors import fill_weights
 
 from keras_attn import layers
 from keras_attn.decoding.compiled import compiled
-from keras_attn.models import transformer_translator
+from keras_attn.models import recurrent_translator, transformer_translator
 
 V, D, HEADS = 13, 8, 2
 
@@ -281,6 +281,31 @@ def logits_among_other_outputs():
     return keras.Model(inputs, {"label": label, "logits": keras.layers.Dense(V)(x)})
 
 
+def recurrent(**options):
+    return recurrent_translator(V, hidden_dim=D, **options)
+
+
+def additive_attention_over_an_encoder():
+    target, (source, context) = ids("target"), encoded()
+    x = embed(target)
+    x = keras.layers.Concatenate()([x, layers.AdditiveAttention(5)(x, context)])
+    return model(x, source, target)
+
+
+def dot_products_over_itself():
+    target = ids("target")
+    x = layers.PositionEmbedding(9)(embed(target))
+    attended = layers.DotProductAttention("general")(x, x, use_causal_mask=True)
+    return model(x + attended, target)
+
+
+def recurrent_decoder_over_a_transformer_encoder():
+    """Multi-head attention, fed; no state but zeros to begin with."""
+    target, (source, context) = ids("target"), encoded()
+    decoder = layers.RecurrentDecoder(6, 2, attention=layers.CrossAttention(HEADS))
+    return model(decoder(embed(target), context), source, target)
+
+
 CASES = {
     "translator": translator,
     "pre-norm translator": functools.partial(translator, normalize_first=True),
@@ -291,9 +316,20 @@ CASES = {
     "translator of three matrices": functools.partial(
         translator, share_embeddings=False
     ),
+    "recurrent, additive": recurrent,
+    "recurrent, general, of two LSTM layers": functools.partial(
+        recurrent, attention="general", cell="lstm", num_layers=2, residual=True
+    ),
+    "recurrent, dot, not fed": functools.partial(
+        recurrent, attention="dot", input_feeding=False
+    ),
+    "recurrent, no attention": functools.partial(recurrent, attention=None),
     **{
         function.__name__.replace("_", " "): function
         for function in (
+            additive_attention_over_an_encoder,
+            dot_products_over_itself,
+            recurrent_decoder_over_a_transformer_encoder,
             language_model,
             self_attention,
             general_attention_over_itself,

@@ -101,6 +101,17 @@ BLOCK = dict(intermediate_dim=29, num_heads=3)
 ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
 DECODER = {"decoder_sequence": "BTD"}
 BOTH = {"decoder_sequence": "BTD", "encoder_sequence": "BSE"}
+RECURRENT = {**BOTH, "initial_state": "BF"}
+EVERY_RECURRENT_ARGUMENT = dict(
+    units=6,
+    num_layers=2,
+    cell="lstm",
+    residual=True,
+    dropout=0.1,
+    kernel_initializer="he_normal",
+    recurrent_initializer="glorot_normal",
+    seed=7,
+)
 
 
 def _case(layer_class, inputs, arguments, **kwargs):
@@ -134,6 +145,14 @@ def _feed_forward(dtype):
     return layers.FeedForward(
         23, activation="silu", use_bias=False, dtype=dtype, name="own_feed_forward"
     )
+
+
+def _dot_product_attention(dtype):
+    return layers.DotProductAttention("general", dtype=dtype, name="own_attention")
+
+
+def _first_output(layer, inputs):
+    return layer(**inputs)[0]
 
 
 def _normalization(dtype):
@@ -171,6 +190,55 @@ CASES = {
     ),
     "cross_attention_every_argument": _case(
         layers.CrossAttention, TWO, EVERY_ATTENTION_ARGUMENT, scores=True
+    ),
+    "dot_product_attention": _case(
+        layers.DotProductAttention,
+        {"query": "BTD", "value": "BSE", "key": "BSD"},
+        {},
+        scores=True,
+    ),
+    "dot_product_attention_every_argument": _case(
+        layers.DotProductAttention,
+        {"query": "BTD", "value": "BSE"},
+        dict(score="general", dropout=0.1, kernel_initializer="he_normal", seed=7),
+        scores=True,
+    ),
+    "additive_attention": _case(
+        layers.AdditiveAttention, {"query": "BTD", "value": "BSE"}, {}, scores=True
+    ),
+    "additive_attention_every_argument": _case(
+        layers.AdditiveAttention,
+        {"query": "BTD", "value": "BSE", "key": "BSF"},
+        dict(
+            units=5, use_bias=True, dropout=0.1, kernel_initializer="he_normal", seed=7
+        ),
+        scores=True,
+    ),
+    "recurrent_encoder": _case(
+        layers.RecurrentEncoder, ONE, dict(units=6), call=_first_output
+    ),
+    "recurrent_encoder_every_argument": _case(
+        layers.RecurrentEncoder,
+        ONE,
+        {**EVERY_RECURRENT_ARGUMENT, "bidirectional": False},
+        call=_first_output,
+    ),
+    "recurrent_decoder": _case(layers.RecurrentDecoder, DECODER, dict(units=6)),
+    "recurrent_decoder_of_two": _case(
+        layers.RecurrentDecoder,
+        RECURRENT,
+        dict(units=6, attention=_dot_product_attention),
+        scores=True,
+    ),
+    "recurrent_decoder_every_argument": _case(
+        layers.RecurrentDecoder,
+        RECURRENT,
+        {
+            **EVERY_RECURRENT_ARGUMENT,
+            "attention": _cross_attention,
+            "input_feeding": False,
+        },
+        scores=True,
     ),
     "sinusoids": _case(layers.SinusoidalPositionEmbedding, ONE, {}),
     "sinusoids_every_argument": _case(
@@ -249,6 +317,15 @@ CASES = {
 
 # For what takes long: graphs of whole models, and all of JAX, which compiles every
 # shape of every operation.
-FEW = ["cross_attention", "positions", "tokens", "encoder", "decoder_of_two"]
+FEW = [
+    "cross_attention",
+    "positions",
+    "tokens",
+    "encoder",
+    "decoder_of_two",
+    "additive_attention",
+    "recurrent_encoder",
+    "recurrent_decoder_of_two",
+]
 if keras.backend.backend() != "tensorflow":
     CASES = {name: CASES[name] for name in FEW}
