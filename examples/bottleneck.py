@@ -102,7 +102,10 @@ def fit(model, data, arguments, **kwargs):
         metrics=[training.MaskedAccuracy()],
         jit_compile=False,
     )
-    model.fit(data, epochs=100_000, callbacks=[clock], verbose=0, **kwargs)
+    # `shuffle=False`: the data come shuffled.
+    model.fit(
+        data, epochs=100_000, callbacks=[clock], shuffle=False, verbose=0, **kwargs
+    )
     return clock.steps
 
 
@@ -151,7 +154,9 @@ def reversal(name, arguments):
     rng = np.random.default_rng(arguments.seed)
     size = FIRST + SYMBOLS
     model = build(name, size, size, arguments.width, dropout=0.0)
-    steps = fit(model, reversal_data(rng), arguments, steps_per_epoch=100)
+    steps = fit(
+        model, reversal_data(rng), arguments, steps_per_epoch=100, shuffle=False
+    )
     rng = np.random.default_rng(arguments.seed + 1)
     quality = {
         length: reversed_right(model, rng, length)
@@ -199,7 +204,7 @@ def translation(name, arguments):
     sizes = [tokenizer.vocabulary_size for tokenizer in tokenizers]
     dropout = 0.1 if arguments.pairs else 0.0
     model = build(name, *sizes, arguments.width, dropout)
-    steps = fit(model, data, arguments, shuffle=False)
+    steps = fit(model, data, arguments)
     translate = serving.Translator(
         model, *tokenizers, max_length=64, max_source_length=64
     )

@@ -110,6 +110,7 @@ def recalled(build, distance, arguments):
         epochs=100_000,
         steps_per_epoch=100,
         callbacks=[clock],
+        shuffle=False,
         verbose=0,
     )
     _, accuracy = model.evaluate(data(rng, distance), steps=20, verbose=0)

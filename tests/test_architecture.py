@@ -32,6 +32,7 @@ USES_TENSORFLOW = {"text", "serving"}
 BACKENDS = {"tensorflow", "jax", "torch"}
 KNOWS_BACKENDS = {
     "decoding/compiled.py": {"tensorflow", "jax", "torch"},
+    "inspection/head_importance.py": {"tensorflow", "jax", "torch"},
     "ops/attention.py": {"jax"},
 }
 FORBIDDEN = {"keras_hub", "keras_nlp", "tf_keras"}

@@ -7,8 +7,15 @@ from keras_attn import layers
 from keras_attn.inspection import count_parameters
 
 
+def parameters(layer):
+    """The numbers of parameters alone; the operations are in `test_count_flops`."""
+    counts = count_parameters(layer)
+    assert counts.pop("flops").keys() == counts.keys()
+    return counts
+
+
 def test_parts_sum_to_the_total(translator):
-    counts = count_parameters(translator)
+    counts = parameters(translator)
     assert counts.keys() == {
         "embedding",
         "attention",
@@ -28,7 +35,7 @@ def test_a_model_of_other_layers():
     x = keras.layers.LayerNormalization()(x)
     x = layers.FeedForward(6)(x)
     dense = keras.layers.Dense(8)
-    counts = count_parameters(keras.Model(inputs, dense(dense(x))))
+    counts = parameters(keras.Model(inputs, dense(dense(x))))
     assert counts == {
         "embedding": 0,
         "attention": 4 * 72,
@@ -46,7 +53,7 @@ def test_the_part_is_told_by_the_class_whatever_the_name():
     own = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(8)])
     x = layers.TransformerEncoder(1, 2, feed_forward=own, name="first")(x)
     nested = keras.Model(ids, layers.FeedForward(6, name="mlp")(x))
-    counts = count_parameters(keras.Sequential([ids, nested]))
+    counts = parameters(keras.Sequential([ids, nested]))
     assert counts == {
         "embedding": 7 * 8,
         "attention": 8 * 72,
@@ -81,3 +88,9 @@ def test_what_is_not_trained_counts_as_well():
     embedding = keras.layers.Embedding(5, 4, trainable=False)
     model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding])
     assert count_parameters(model)["embedding"] == 20
+
+
+def test_what_cannot_be_counted():
+    for wrong in ([layers.FeedForward(3)], None, layers.FeedForward(3)):
+        with pytest.raises(ValueError, match="Received: model_or_config="):
+            count_parameters(wrong)

@@ -1,0 +1,117 @@
+"""Half of the heads of a trained translator taken out: quality, size and speed.
+
+    python examples/translation.py
+    python benchmarks/pruning.py runs/translation/0a1b2c3d
+
+Takes the folder of a finished run of that example, computes the importance of each head
+on some of its training pairs, and takes half of all heads out: the least important
+ones, the most important ones, and as many drawn at random, three times. At least one
+head of a layer stays. Nothing is trained afterwards.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
+
+import keras
+import translation
+
+from keras_attn import inspection, serving, text, training
+
+
+def half_of(names_and_heads):
+    """The first half of the heads that may go, in this order, by layer."""
+    total, left, gone = len(names_and_heads), {}, {}
+    for name, _ in names_and_heads:
+        left[name] = left.get(name, 0) + 1
+    for name, head in names_and_heads:
+        if sum(map(len, gone.values())) == total // 2:
+            break
+        if left[name] > 1:
+            left[name] -= 1
+            gone.setdefault(name, []).append(head)
+    return gone
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", help="folder of a finished run")
+    parser.add_argument("--batches", type=int, default=20, help="for the importance")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    folder = pathlib.Path(arguments.run)
+    settings = argparse.Namespace(**json.loads((folder / "settings.json").read_text()))
+    train_pairs, valid_pairs = translation.read_corpus(settings)
+    tokenizers = [
+        text.load_tokenizer(folder / f"{side}.tokenizer")
+        for side in ("source", "target")
+    ]
+    data = text.translation_dataset(
+        train_pairs, *tokenizers, batch_tokens=settings.batch_tokens, seed=0
+    )
+    model = translation.build(settings, *tokenizers, data.report.num_batches)
+    model.load_weights(folder / "weights.weights.h5")
+    importance = inspection.head_importance(
+        model, data.take(arguments.batches), training.MaskedCrossentropy()
+    )
+    heads = [(name, h) for name, x in importance.items() for h in range(len(x))]
+    ascending = sorted(heads, key=lambda head: importance[head[0]][head[1]])
+    plans = {
+        "whole": {},
+        "least important out": half_of(ascending),
+        "most important out": half_of(ascending[::-1]),
+    }
+    for seed in range(3):
+        drawn = random.Random(seed).sample(heads, len(heads))
+        plans[f"drawn at random, {seed}"] = half_of(drawn)
+    sources, references = zip(*valid_pairs)
+    translators, rows = {}, {}
+    for name, plan in plans.items():
+        smaller = inspection.prune_heads(model, plan)
+        translators[name] = serving.Translator(
+            smaller,
+            *tokenizers,
+            max_length=settings.max_tokens,
+            max_source_length=settings.max_tokens,
+        )
+        bleu = training.BleuCallback(
+            translators[name], list(sources), list(references), batch_size=100
+        )
+        counts = inspection.count_parameters(smaller)
+        rows[name] = bleu.evaluate(), counts["attention"], counts["total"], smaller
+    print("Importance of each head, as a share of the largest:")
+    largest = max(x.max() for x in importance.values())
+    for name, values in importance.items():
+        print(f"  {name}: {' '.join(f'{value / largest:.3f}' for value in values)}")
+    seconds = {name: [] for name in plans}
+    batch = next(iter(data))[0]
+    calls = {name: row[3] for name, row in rows.items()}
+    for model in calls.values():
+        model.predict_on_batch(batch)
+    for _ in range(arguments.rounds * 4):
+        for name, model in calls.items():
+            start = time.perf_counter()
+            model.predict_on_batch(batch)
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    print("\n| heads | BLEU | attention's parameters | all | forward pass, faster by |")
+    print("|---|---|---|---|---|")
+    for name, (score, attention, total, _) in rows.items():
+        ratio = medians["whole"] / medians[name]
+        print(f"| {name} | {score:.1f} | {attention:,} | {total:,} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    keras.utils.set_random_seed(0)
+    main()
