@@ -24,6 +24,7 @@ os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 import keras
 import numpy as np
 from korean_english import pairs as korean_english_pairs
+from translation import show_attention
 
 from keras_attn import decoding, inspection, models, serving, text, training
 
@@ -210,6 +211,10 @@ def translation(name, arguments):
     )
     bleu = training.BleuCallback(translate, *zip(*valid), batch_size=100)
     score = bleu.evaluate()
+    if name != "recurrent":
+        sources = sorted((source for source, _ in valid), key=len)
+        path = pathlib.Path(arguments.output, f"{name.replace(', ', '-')}.png")
+        show_attention(model, translate, sources[len(sources) // 2], path)
     return model, steps, by_length(tokenizers[0], valid, bleu.translations), score
 
 

@@ -238,7 +238,7 @@ def show_translations(valid_pairs, translate, count=10):
 
 
 def show_attention(model, translate, source, path):
-    """A picture of what the last decoder block looks at in the source."""
+    """A picture of what the decoder (its last block) looks at in the source."""
     tokenizers = translate.source_tokenizer, translate.target_tokenizer
     (translation,) = translate([source])
     inputs = {
@@ -246,7 +246,7 @@ def show_attention(model, translate, source, path):
         "target": tokenizers[1].tokenize([translation], add_start=True).to_tensor(),
     }
     maps = inspection.attention_maps(model, inputs)
-    name = sorted(name for name in maps if name.endswith("cross_attention"))[-1]
+    name = max(maps, key=lambda name: (name.endswith("cross_attention"), name))
     figure = inspection.plot_attention(
         maps[name][0].mean(axis=0),
         tokenizers[0].pieces(source, add_end=True),

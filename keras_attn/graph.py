@@ -16,6 +16,7 @@ __all__ = [
     "Call",
     "Graph",
     "Names",
+    "arguments_on",
     "call_again",
     "check_functional",
     "dependents",
@@ -146,12 +147,7 @@ class _Reader:
     def _replay(self, model, inputs):
         values = dict(zip(map(id, model.inputs), inputs))
         for operation, args, kwargs, outputs in recorded_calls(model):
-            # Keras records an implicit mask as an argument, and adds it anew.
-            if id(kwargs.get("mask")) not in values:
-                kwargs = {k: v for k, v in kwargs.items() if k != "mask"}
-            args, kwargs = map_tensors(
-                lambda tensor: values[id(tensor)], (tuple(args), kwargs)
-            )
+            args, kwargs = arguments_on(values, args, kwargs)
             if is_functional(operation):
                 given = args[0] if args else kwargs["inputs"]
                 new = self._replay(operation, _in_order_of(operation, given))
@@ -214,6 +210,22 @@ class Renamed(keras.layers.Layer):
         if not getattr(self.operation, "supports_masking", False):
             return None
         return self.operation.compute_mask(tensors[0], masks[0])
+
+
+def arguments_on(values, args, kwargs):
+    """A recorded call's arguments, with other tensors in the place of its own.
+
+    Args:
+        values: a dict from `id(tensor)` to what stands for it now.
+        args, kwargs: what the call was recorded with.
+
+    Returns:
+        A pair `(args, kwargs)`.
+    """
+    # Keras records an implicit mask as an argument, and adds it anew.
+    if id(kwargs.get("mask")) not in values:
+        kwargs = {name: value for name, value in kwargs.items() if name != "mask"}
+    return map_tensors(lambda tensor: values[id(tensor)], (tuple(args), kwargs))
 
 
 def call_again(call, tensors):

@@ -17,6 +17,9 @@ FILES = [
     "layers/test_position_layers.py",
     "layers/test_token_embedding.py",
     "layers/test_step_by_step.py",
+    "layers/test_single_attention.py",
+    "layers/test_recurrent_layers.py",
+    "inspection",
     "decoding/test_step_model.py",
 ]
 # JAX compiles each operation by itself: let it not take pains over them.

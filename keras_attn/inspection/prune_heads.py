@@ -98,13 +98,7 @@ class _Copier:
         inputs = graph.map_tensors(_new, model.input)
         values = dict(zip(map(id, model.inputs), graph.tensors_in(inputs)))
         for call in graph.unopened_calls(model):
-            kwargs = dict(call.kwargs)
-            # Keras records an implicit mask as an argument, and adds it anew.
-            if id(kwargs.get("mask")) not in values:
-                kwargs.pop("mask", None)
-            args, kwargs = graph.map_tensors(
-                lambda tensor: values[id(tensor)], (call.args, kwargs)
-            )
+            args, kwargs = graph.arguments_on(values, call.args, call.kwargs)
             outputs = self.copy_of(call.operation)(*args, **kwargs)
             values.update(zip(map(id, call.outputs), keras.tree.flatten(outputs)))
         outputs = graph.map_tensors(lambda tensor: values[id(tensor)], model.output)

@@ -1,11 +1,42 @@
-"""One step of the recurrent decoder: stacked cells, and attention where it is fed."""
+"""The steps of the recurrent decoder: stacked cells, and attention where it is fed."""
 
 import keras
 from keras import ops
 
 from keras_attn.layers.recurrent_cells import make_cell
 
-__all__ = ["DecoderCell"]
+__all__ = ["DecoderRun"]
+
+
+class DecoderRun(keras.layers.RNN):
+    """The loop over the steps of a `RecurrentDecoder`."""
+
+    def __init__(self, decoder, **kwargs):
+        super().__init__(
+            DecoderCell(decoder, name="cell"),
+            return_sequences=True,
+            return_state=True,
+            zero_output_for_mask=True,
+            dtype=decoder.dtype_policy,
+            **kwargs,
+        )
+
+    def steps(self, sequence, states, padding_mask, attend, drops):
+        """Outputs and last states.
+
+        Args:
+            sequence: `(B, T, D)`.
+            states: list of tensors, as the cell's `state_size` says.
+            padding_mask: bool `(B, T)` or None.
+            attend: a function from the hidden state `(B, 1, units)` to what is fed.
+            drops: list of `(B, width)` factors for the inputs of the cells, the same
+                for all steps; or None.
+        """
+        self.cell.attend, self.cell.drops = attend, drops
+        try:
+            return self(sequence, initial_state=states, mask=padding_mask)
+        finally:
+            self.cell.attend = self.cell.drops = None
 
 
 class DecoderCell(keras.layers.Layer):
@@ -19,11 +50,9 @@ class DecoderCell(keras.layers.Layer):
         decoder: the `RecurrentDecoder`, for its sizes.
 
     Attributes:
-        attend: a function from `(B, 1, D)` to `(B, 1, D)`; the decoder sets it for
-            the time of a call. What it looks at stays outside the loop, which would
-            keep a copy for each step if it were a state.
-        drops: list of `(B, width)` factors for the inputs of the cells, or None.
-            Drawn outside as well: the same for all steps.
+        attend, drops: see `DecoderRun.steps`, which sets them for the time of a call.
+            They stay outside the loop, which would keep a copy of them for each step
+            if they were states.
     """
 
     def __init__(self, decoder, **kwargs):

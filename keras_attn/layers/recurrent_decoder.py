@@ -1,15 +1,14 @@
 """The recurrent decoder: stacked GRU or LSTM cells, with attention or without."""
 
-import contextlib
-
 import keras
 from keras import initializers, ops
 
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers import arguments
 from keras_attn.layers.attention_base import AttentionBase
-from keras_attn.layers.decoder_cell import DecoderCell
+from keras_attn.layers.decoder_cell import DecoderRun
 from keras_attn.layers.recurrent_cells import check_cell
+from keras_attn.layers.state_bridge import StateBridge
 
 __all__ = ["RecurrentDecoder"]
 
@@ -142,32 +141,20 @@ class RecurrentDecoder(keras.layers.Layer):
         initial_state_shape=None,
     ):
         batch, length, _ = decoder_sequence_shape
-        self._run = keras.layers.RNN(
-            DecoderCell(self, name="cell"),
-            return_sequences=True,
-            return_state=True,
-            zero_output_for_mask=True,
-            dtype=self.dtype_policy,
-            name="run",
-        )
+        self._run = DecoderRun(self, name="run")
         self._run.build(decoder_sequence_shape)
         self._has_initial_state = initial_state_shape is not None
-        self._bridges = []
         if self._has_initial_state:
             # What is fed is nothing at first.
-            states = len(self._run.cell.state_size) - (1 if self.feeds else 0)
-            for i in range(states):
-                bridge = keras.layers.Dense(
-                    self.units,
-                    activation="tanh",
-                    kernel_initializer=arguments.clone_initializer(
-                        self.kernel_initializer
-                    ),
-                    dtype=self.dtype_policy,
-                    name=f"bridge{i}",
-                )
-                bridge.build(initial_state_shape)
-                self._bridges.append(bridge)
+            count = len(self._run.cell.state_size) - (1 if self.feeds else 0)
+            self._bridge = StateBridge(
+                self.units,
+                count,
+                self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name="bridge",
+            )
+            self._bridge.build(initial_state_shape)
         if self.attention is not None:
             if encoder_sequence_shape is None:
                 raise ValueError(
@@ -237,13 +224,13 @@ class RecurrentDecoder(keras.layers.Layer):
             padding_mask = implicit_mask(sequence)
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
-        with self._set(
+        outputs, *states = self._run.steps(
+            sequence,
+            states,
+            padding_mask,
             attend=lambda hidden: self._output(hidden, self._look_at(context)),
             drops=self._drops(ops.shape(sequence)[0]) if training else None,
-        ):
-            outputs, *states = self._run(
-                sequence, initial_state=states, mask=padding_mask
-            )
+        )
         if not self.feeds:
             return outputs, None, states
         return outputs[..., : self.units], outputs[..., self.units :], states
@@ -264,17 +251,6 @@ class RecurrentDecoder(keras.layers.Layer):
             return hidden
         return self._output_dense(ops.concatenate([look(hidden), hidden], axis=-1))
 
-    @contextlib.contextmanager
-    def _set(self, **attributes):
-        """Gives the cell what one call's steps share."""
-        for name, value in attributes.items():
-            setattr(self._run.cell, name, value)
-        try:
-            yield
-        finally:
-            for name in attributes:
-                setattr(self._run.cell, name, None)
-
     def _drops(self, rows):
         if not self.dropout:
             return None
@@ -289,7 +265,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
     def _initial_states(self, sequence, initial_state):
         rows = ops.shape(sequence)[0]
-        states = [bridge(initial_state) for bridge in self._bridges]
+        states = self._bridge(initial_state) if self._has_initial_state else []
         sizes = self._run.cell.state_size[len(states) :]
         zeros = [ops.zeros((rows, size), dtype=self.compute_dtype) for size in sizes]
         return states + zeros
@@ -342,8 +318,9 @@ class RecurrentDecoder(keras.layers.Layer):
             context = self.attention.project_context(
                 encoder_sequence, padding_mask=padding_mask
             )
-        for i, bridge in enumerate(self._bridges):
-            context[f"initial_{i:02}"] = bridge(initial_state)
+        if initial_state is not None:
+            for i, state in enumerate(self._bridge(initial_state)):
+                context[f"initial_{i:02}"] = state
         return context
 
     def cached_call(

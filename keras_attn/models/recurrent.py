@@ -4,6 +4,7 @@ import keras
 
 from keras_attn import layers
 from keras_attn.layers.attention_base import AttentionBase
+from keras_attn.models.embeddings import two_embeddings
 
 __all__ = ["recurrent_translator"]
 
@@ -78,16 +79,6 @@ def recurrent_translator(
             f"keras_attn, or None. Received: attention={attention!r}"
         )
 
-    def embedding(vocabulary_size, name, tie_weights=True):
-        return layers.TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            scale=True,
-            tie_weights=tie_weights,
-            dtype=dtype,
-            name=name,
-        )
-
     sizes = dict(
         num_layers=num_layers,
         cell=cell,
@@ -95,17 +86,13 @@ def recurrent_translator(
         dropout=dropout,
         dtype=dtype,
     )
-    has_one_vocabulary = target_vocabulary_size is None
-    target_embedding = embedding(
-        source_vocabulary_size if has_one_vocabulary else target_vocabulary_size,
-        "target_embedding",
-        tie_weights=share_embeddings,
+    source_embedding, target_embedding = two_embeddings(
+        source_vocabulary_size,
+        target_vocabulary_size,
+        hidden_dim,
+        share_embeddings,
+        dtype,
     )
-    if has_one_vocabulary and share_embeddings:
-        source_embedding = target_embedding
-    else:
-        source_embedding = embedding(source_vocabulary_size, "source_embedding")
-
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     encoded, state = layers.RecurrentEncoder(

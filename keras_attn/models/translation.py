@@ -4,6 +4,7 @@ import keras
 
 from keras_attn import layers
 from keras_attn.layers.arguments import positive_int
+from keras_attn.models.embeddings import two_embeddings
 
 __all__ = ["transformer_translator"]
 
@@ -65,17 +66,6 @@ def transformer_translator(
         positive_int("num_layers", number)
         for number in (num_layers if pair else (num_layers, num_layers))
     )
-    has_one_vocabulary = target_vocabulary_size is None
-
-    def embedding(vocabulary_size, name, tie_weights=True):
-        return layers.TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            scale=True,
-            tie_weights=tie_weights,
-            dtype=dtype,
-            name=name,
-        )
 
     def embed(embedding, ids, name):
         x = embedding(ids)
@@ -100,16 +90,13 @@ def transformer_translator(
             epsilon=1e-5, dtype=dtype, name=f"{name}_norm"
         )(x)
 
-    target_embedding = embedding(
-        source_vocabulary_size if has_one_vocabulary else target_vocabulary_size,
-        "target_embedding",
-        tie_weights=share_embeddings,
+    source_embedding, target_embedding = two_embeddings(
+        source_vocabulary_size,
+        target_vocabulary_size,
+        hidden_dim,
+        share_embeddings,
+        dtype,
     )
-    if has_one_vocabulary and share_embeddings:
-        source_embedding = target_embedding
-    else:
-        source_embedding = embedding(source_vocabulary_size, "source_embedding")
-
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     encoded = embed(source_embedding, source, "source")

@@ -73,7 +73,9 @@ def test_the_decoder_written_out(feeding):
     )
     weights = {w.path.split("/", 1)[1]: array(w) for w in decoder.weights}
     cell = [v for k, v in weights.items() if "cell0" in k]
-    state = np.tanh(STATE @ weights["bridge0/kernel"] + weights["bridge0/bias"])
+    state = np.tanh(
+        STATE @ weights["bridge/state0/kernel"] + weights["bridge/state0/bias"]
+    )
     keys = SOURCE @ next(v for k, v in weights.items() if k.endswith("key/kernel"))
     keep, fed, expected = KEEP[:, None], np.zeros((3, 6)), []
     keep[2] = True
