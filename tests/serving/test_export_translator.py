@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from sentencepiece import SentencePieceProcessor
 from small_models import language_model, other_names
-from small_translator import KOREAN, make
+from small_translator import KOREAN, make, make_recurrent
 
 from keras_attn.decoding import BeamSearch, Sampling, generate
 from keras_attn.serving import (
@@ -34,8 +34,11 @@ BATCHES = [
     [KOREAN[1].encode(), b"", b"  ", "😀".encode(), b"a" * 10_000, b"\xff\xea\xb0"],
 ]
 IDS = [[5, 260, 261, 3], [270, 3, 0, 0]]
-# Beside the two SentencePiece tokenizers, another.
-OTHERS = {"pieces": ("word piece", "word piece")}
+# Beside the two SentencePiece tokenizers others, and another kind of model.
+OTHERS = {
+    "pieces": (make, ("word piece", "word piece")),
+    "recurrent": (make_recurrent, ("character", "character")),
+}
 BEAM = BeamSearch(2, num_return_sequences=2)
 
 
@@ -72,9 +75,9 @@ def exported(model, tokenizers, tmp_path_factory):
     questions.append((str(path), "n_best", []))
     source, target = tokenizers["source"], tokenizers["target"]
     here = {str(path): Translator(model, source, target, max_length=LENGTH)}
-    for name, sides in OTHERS.items():
+    for name, (make_other, sides) in OTHERS.items():
         source, target = (tokenizers[side] for side in sides)
-        other = make(source.vocabulary_size, target.vocabulary_size)
+        other = make_other(source.vocabulary_size, target.vocabulary_size)
         translator = Translator(other, source, target, max_length=LENGTH)
         place = folder / name
         saved_model.write(translator, place, {"serving_default": translator.translate})
