@@ -56,6 +56,7 @@ class StepModel(keras.Model):
         # In a lambda, or Keras would count the encoder as a part of this model.
         step._encoder = lambda: encoder
         step._aligned = frozenset(stepped.beside)
+        step._uncached = lambda: (stepped.uncached, stepped.moving, target)
         return step
 
     def compute_mask(self, inputs, previous_mask):

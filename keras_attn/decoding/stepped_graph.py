@@ -28,6 +28,9 @@ class SteppedGraph:
         beside: those of `model`'s tensors that are read at the positions of the tokens
             only, by their names in the frontier.
         cache_spec: dict, the cache of a batch of one.
+        uncached: pairs of a `graph.Call` that is replayed as it is, and the ids of
+            those of its fixed inputs that run beside the target.
+        moving: ids of the tensors of `model`'s graph that depend on the target.
 
     Raises:
         ValueError: names the layer that cannot be replayed.
@@ -49,18 +52,19 @@ class SteppedGraph:
         self._tokens = keras.Input((None,), dtype=target.dtype, name="step_tokens")
         self._index = keras.Input(batch_shape=(), dtype="int32", name="step_index")
         self._values = {id(target): self._tokens}
+        self.uncached = []
         self._slices = {}  # id(tensor) -> what of it stands at the step's tokens
         whole = graph.read(model)
         calls, (output,) = whole.calls, whole.outputs
-        self._moving = graph.dependents(calls, [target])
-        if id(output) not in self._moving:
+        self.moving = graph.dependents(calls, [target])
+        if id(output) not in self.moving:
             raise ValueError(
                 f"The model's output does not depend on its input '{target.name}': "
                 "there is nothing to decode."
             )
-        wanted = self._moving & graph.leading_to(calls, [output])
+        wanted = self.moving & graph.leading_to(calls, [output])
         calls = [c for c in calls if any(id(t) in wanted for t in c.outputs)]
-        self._beside = beside_the_target(calls, self._moving, target)
+        self._beside = beside_the_target(calls, self.moving, target)
         for call in calls:
             outputs = keras.tree.flatten(self._replay(call))
             self._values.update(zip(map(id, call.outputs), outputs))
@@ -82,6 +86,7 @@ class SteppedGraph:
             if stepped is not None:
                 return self._replay_cached(stepped, call)
             beside = self._beside.get(call, ())
+            self.uncached.append((call, beside))
 
             def value(tensor):
                 if id(tensor) in beside:
@@ -162,7 +167,7 @@ class SteppedGraph:
         return outputs["outputs"]
 
     def _is_fixed(self, value):
-        return isinstance(value, keras.KerasTensor) and id(value) not in self._moving
+        return isinstance(value, keras.KerasTensor) and id(value) not in self.moving
 
     def _project(self, layer, fixed, mask):
         """The step's inputs for a context that the encoder model projects."""

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_attn import graph
+from keras_attn.decoding.by_position import first_across_positions
 from keras_attn.decoding.compiled import compiled
 from keras_attn.decoding.recurrent import has_step
 
@@ -15,11 +16,20 @@ BATCH, LENGTH = 2, 6
 
 
 def check_step_model(model, step):
-    """Raise where `step` does not reproduce `model` on a few random tokens.
+    """Raise where `step` does not reproduce `model`, as far as that can be tried.
 
     Raises:
-        ValueError: names the first layer whose output differs, if one does.
+        ValueError: names the operation that looks across positions, or the layers that
+            may.
     """
+    across = first_across_positions(*step._uncached())
+    if across is not None:
+        raise ValueError(
+            "The model cannot be decoded step by step: what "
+            f"'{across.operation.name}' gives at one position depends on other "
+            "positions, of which a step has none. Received: an operation of type "
+            f"{type(across.operation).__name__} over the target's positions"
+        )
     inputs = _random_inputs(model, step)
     length = min(inputs[step.target].shape[1], step.max_length)
 
@@ -30,6 +40,11 @@ def check_step_model(model, step):
 
     expected = _fast(full, model)(inputs)
     expected = keras.ops.convert_to_numpy(expected)[:, :length].astype("float64")
+    if not np.isfinite(expected).all():
+        raise ValueError(
+            "The model's logits must be finite numbers, and are not for random tokens: "
+            f"its weights may have diverged. Received: {expected.ravel()[:3]}"
+        )
     suspects = ", ".join(_suspects(model, step.target))
     try:
         with _plain_errors():

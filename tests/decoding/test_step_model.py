@@ -234,6 +234,36 @@ def test_a_layer_that_cannot_be_stepped_is_named(name):
         step_model(bare(LOOK_AHEAD[name]), LENGTH)
 
 
+def segments_by_the_tokens():
+    """A count of one token: of random ones, most likely, there are none."""
+    target = ids("target")
+    count = ops.cumsum(ops.cast(ops.equal(target, 7), "int32"), axis=1)
+    return model(embed(target) + keras.layers.Embedding(9, 8)(count), target)
+
+
+ACROSS = {
+    "cumsum": segments_by_the_tokens,
+    "flip": lambda: bare(lambda x: x + ops.flip(x, axis=1)),
+    "sort": lambda: bare(lambda x: ops.sort(x, axis=1)),
+    "roll": lambda: bare(lambda x: ops.roll(x, 1, axis=1)),
+    "far": lambda: bare(
+        keras.layers.Conv1D(8, 2, dilation_rate=20, padding="causal", name="far")
+    ),
+    "softmax": lambda: bare(lambda x: x * ops.softmax(x, axis=1)),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_an_operation_across_positions_is_named(name):
+    with pytest.raises(ValueError, match=f"what '{name}.*depends on other positions"):
+        step_model(ACROSS[name](), LENGTH)
+
+
+def test_weights_that_are_no_numbers():
+    with pytest.raises(ValueError, match="may have diverged"):
+        step_model(bare(lambda x: x * np.nan), LENGTH)
+
+
 def test_looking_ahead_behind_an_embedding_of_ones_own():
     """Its vocabulary is not known; all the same the ids it is tried with differ."""
     target = ids("target")
