@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_attn.decoding.greedy_search import is_any_of
 from keras_attn.decoding.strategy import Strategy
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers.arguments import number, positive_int
 
 __all__ = ["BeamSearch"]
 
@@ -51,11 +51,7 @@ class BeamSearch(Strategy):
     def __post_init__(self):
         positive_int("num_beams", self.num_beams)
         positive_int("num_return_sequences", self.num_return_sequences)
-        if not np.isfinite(self.length_penalty):
-            raise ValueError(
-                "`length_penalty` must be a number. "
-                f"Received: length_penalty={self.length_penalty}"
-            )
+        number("length_penalty", self.length_penalty)
         if self.num_return_sequences > self.num_beams:
             raise ValueError(
                 "`num_return_sequences` must be at most `num_beams`. Received: "

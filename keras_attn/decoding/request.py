@@ -51,7 +51,7 @@ class Request:
         max_length = positive_int("max_length", max_length)
         self.target = find_target(self.model, target).name
         constraints = _constraints(
-            self.model, end_token_id, min_length, banned_token_ids
+            self.model, end_token_id, min_length, banned_token_ids, max_length
         )
         self._kept = _kept(self.model)
         sizes = self._kept.sizes
@@ -72,7 +72,7 @@ class Request:
             check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
             start_token_id = int(start_token_id)
         self.rows = int(next(iter(self.inputs.values())).shape[0])
-        self.prefix = _prefix(self.model, prefix, self.rows)
+        self.prefix = _prefix(self.model, prefix, self.rows, constraints, max_length)
         if not self.rows:  # No backend takes products of nothing in a loop.
             self.inputs = {name: _one_row(x) for name, x in self.inputs.items()}
             self.prefix = None if self.prefix is None else _one_row(self.prefix)
@@ -135,7 +135,7 @@ def _kept(model):
     return kept
 
 
-def _constraints(model, end_token_id, min_length, banned_token_ids):
+def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
     if end_token_id is None:
         end_token_id = ()
     bound = model.outputs[0].shape[-1]
@@ -144,8 +144,19 @@ def _constraints(model, end_token_id, min_length, banned_token_ids):
     check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
     end_token_ids = tuple(end_token_ids.astype(int).tolist())
     banned_token_ids = tuple(sorted(set(banned_token_ids.astype(int).tolist())))
-    if min_length < 0:
-        raise ValueError(f"`min_length` must be an int >= 0. Received: {min_length=}")
+    is_int = hasattr(min_length, "__index__") and not isinstance(min_length, bool)
+    if not is_int or not 0 <= min_length <= max_length:
+        raise ValueError(
+            "`min_length` must be an int from 0 to `max_length`. "
+            f"Received: {min_length=}, {max_length=}"
+        )
+    never = {*banned_token_ids, *(end_token_ids if min_length > 1 else ())}
+    if len(never) >= bound:
+        raise ValueError(
+            "`banned_token_ids` must leave a token to choose, and before `min_length` "
+            f"one that is no end token. Received: {len(banned_token_ids)} banned of "
+            f"{bound} tokens, {min_length=}"
+        )
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
 
 
@@ -163,7 +174,7 @@ def _shortest_prompt(prompt, name):
     return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
 
 
-def _prefix(model, prefix, rows):
+def _prefix(model, prefix, rows, constraints, max_length):
     if prefix is None:
         return None
     values = np.asarray(prefix)
@@ -175,12 +186,36 @@ def _prefix(model, prefix, rows):
             f"Received: shape={np.shape(prefix)}"
         )
     check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
+    is_token = values != 0
+    place = np.arange(values.shape[1])
+    ends_early = np.isin(values, constraints.end_token_ids) & (
+        place + 1 < constraints.min_length
+    )
+    for wrong, why in (
+        (np.diff(is_token.astype(int)) > 0, "have padding (0) at its end only"),
+        (is_token & (place >= max_length), "be no longer than `max_length`"),
+        (is_token & np.isin(values, constraints.banned_token_ids), "hold no banned id"),
+        (is_token & ends_early, "hold no end token before `min_length`"),
+    ):
+        if wrong.any():
+            raise ValueError(f"`prefix` must {why}. Received: prefix={values.tolist()}")
     return ops.convert_to_tensor(values, dtype="int32")
 
 
 def _one_row(empty):
     """A row of ones, which are ids of any vocabulary, for a tensor without rows."""
     return ops.ones((1, *empty.shape[1:]), dtype=empty.dtype)
+
+
+def _values(name, tensor):
+    try:
+        return ops.convert_to_numpy(tensor)
+    except Exception as error:  # each backend has one of its own for "not yet"
+        raise ValueError(
+            f"Input '{name}' must have values: generation is called from Python, not "
+            "inside a compiled function (`keras_attn.serving` makes graphs). "
+            f"Received: {tensor}"
+        ) from error
 
 
 def _used(whole, model, inputs):
@@ -232,7 +267,7 @@ def _tensors(model, inputs, target, sizes):
                 f"Received: shape={tuple(values.shape)}"
             )
         if tensor.name in sizes:  # before a cast can make other ids of them
-            ids = ops.convert_to_numpy(values)
+            ids = _values(tensor.name, values)
             what = f"Token ids of input '{tensor.name}'"
             check_ids(ids, sizes[tensor.name], what)
         tensors[tensor.name] = ops.convert_to_tensor(values, dtype=tensor.dtype)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.decoding.greedy_search import OneByOne
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers.arguments import number, positive_int
 
 __all__ = ["Sampling"]
 
@@ -54,14 +54,12 @@ class Sampling(OneByOne):
     def __post_init__(self):
         positive_int("top_k", self.top_k, optional=True)
         for name in ("temperature", "repetition_penalty"):
-            value = getattr(self, name)
-            if not 0.0 < value < float("inf"):
-                raise ValueError(
-                    f"`{name}` must be a positive number. Received: {name}={value}"
-                )
-        if not 0.0 < self.top_p <= 1.0:
+            number(name, getattr(self, name), least=0, what="a positive number")
+        number("top_p", self.top_p, least=0, most=1, what="a number in (0, 1]")
+        is_int = hasattr(self.seed, "__index__") and not isinstance(self.seed, bool)
+        if self.seed is not None and not is_int:
             raise ValueError(
-                f"`top_p` must be a number in (0, 1]. Received: top_p={self.top_p}"
+                f"`seed` must be an int or None. Received: seed={self.seed!r}"
             )
 
     def draw(self, batch_size, max_length):

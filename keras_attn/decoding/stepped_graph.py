@@ -135,7 +135,8 @@ class SteppedGraph:
                 mask = implicit_mask(next(iter(fixed.values())))
             inputs["context"] = self._project(layer, fixed, mask)
         tensors = {n: v for n, v in arguments.items() if graph.tensors_in(v)}
-        for name in set(tensors) - set(inspect.signature(layer.cached_call).parameters):
+        taken = set(inspect.signature(layer.cached_call).parameters) - {"context"}
+        for name in set(tensors) - taken:
             raise ValueError(f"its `{name}` depends on the tokens to be generated.")
         options = {n: v for n, v in arguments.items() if n not in tensors}
         inputs["arguments"] = {

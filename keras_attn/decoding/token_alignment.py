@@ -29,7 +29,10 @@ class TokenAlignment:
         self.target = target
         self.start_token_id = start_token_id
         self.input_names = [tensor.name for tensor in model.inputs]
-        probed = probe(model)
+        try:
+            probed = probe(model)
+        except ValueError as error:
+            raise ValueError(f"`return_alignment` asks for weights: {error}") from error
         grown = [tensor for tensor in model.inputs if tensor.name == target]
         moving = graph.dependents(graph.read(model).calls, grown)
         names = [
@@ -39,8 +42,9 @@ class TokenAlignment:
         ]
         if not names:
             raise ValueError(
-                "`return_alignment` needs a model with cross-attention from the target "
-                "to what does not depend on it. Received: a model with the attentions "
+                "`return_alignment` needs a cross-attention layer of keras_attn, from "
+                "the target to what does not depend on it. Received: a model with the "
+                "attentions "
                 f"{sorted(probed.calls)}"
             )
         weights = probed.model.output[names[-1]]

@@ -39,11 +39,20 @@ def attention_maps(model, inputs):
 def _tensors(model, inputs):
     """`inputs` in the model's own structure, as tensors."""
     structure = graph.input_structure(model)
+    is_dict = isinstance(inputs, dict)
+    names = [tensor.name for tensor in model.inputs]
+    keys = list(structure) if isinstance(structure, dict) else names
+    if set(keys) - set(inputs) if is_dict else isinstance(structure, dict):
+        found = f"keys {sorted(inputs)}" if is_dict else f"type {type(inputs).__name__}"
+        raise ValueError(
+            f"`inputs` must be a dict that holds the model's inputs {sorted(keys)}. "
+            f"Received: inputs of {found}"
+        )
     given = inputs
-    if isinstance(inputs, dict) and not isinstance(structure, dict):
+    if is_dict and not isinstance(structure, dict):
         given = [inputs[tensor.name] for tensor in model.inputs]
     if isinstance(structure, keras.KerasTensor):
-        return _tensor(structure, given[0] if isinstance(inputs, dict) else given)
+        return _tensor(structure, given[0] if is_dict else given)
     names = structure if isinstance(structure, dict) else range(len(structure))
     found = [_tensor(structure[name], given[name]) for name in names]
     return dict(zip(names, found)) if isinstance(structure, dict) else found

@@ -58,6 +58,11 @@ def plot_attention(
             f"and column. Received: weights of shape {weights.shape}, "
             f"{shape[0]} target tokens, {shape[1]} source tokens"
         )
+    if not weights.size or columns < 1:
+        raise ValueError(
+            "`weights` must not be empty, nor `columns` less than 1. "
+            f"Received: weights of shape {weights.shape}, {columns=}"
+        )
     heads = len(weights)
     columns = min(columns, heads)
     rows = -(-heads // columns)

@@ -8,6 +8,7 @@ import numpy as np
 __all__ = [
     "clone_initializer",
     "deserialize",
+    "number",
     "part",
     "positive_int",
     "rate",
@@ -25,6 +26,14 @@ def positive_int(name, value, optional=False):
             f"Received: {name}={value!r}"
         )
     return int(value)
+
+
+def number(name, value, least=-np.inf, most=np.inf, what="a number"):
+    """`value`; a clear error where it is not a number above `least`, up to `most`."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not least < value <= most or not np.isfinite(value):
+        raise ValueError(f"`{name}` must be {what}. Received: {name}={value!r}")
+    return value
 
 
 def rate(name, value):

@@ -191,6 +191,7 @@ def test_xla_finds_the_same(translator):
         ({"num_return_sequences": 0}, "num_return_sequences=0"),
         ({"num_beams": 2, "num_return_sequences": 3}, "at most.*=3.*num_beams=2"),
         ({"length_penalty": float("nan")}, "length_penalty=nan"),
+        ({"length_penalty": None}, "length_penalty=None"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -307,11 +307,45 @@ def test_a_model_is_let_go():
         ({"source": SOURCE}, {"end_token_id": -1}, r"\[0, 13\).*end_token_id=-1"),
         ({"source": SOURCE}, {"max_length": 0}, "max_length=0"),
         ({"source": SOURCE}, {"target": "words"}, "one of.*target='words'"),
+        ({"source": SOURCE}, {"min_length": 2.5}, "min_length=2.5"),
+        (
+            {"source": SOURCE},
+            {"min_length": LENGTH + 1},
+            "min_length=13, max_length=12",
+        ),
+        (
+            {"source": SOURCE},
+            {"banned_token_ids": range(V)},
+            "leave a token.*13 banned",
+        ),
+        (
+            {"source": SOURCE},
+            {"banned_token_ids": [x for x in range(V) if x != END], "min_length": 2},
+            "leave a token.*no end token",
+        ),
+        ({"source": SOURCE}, {"prefix": [0, 5]}, r"padding \(0\) at its end only"),
+        ({"source": SOURCE}, {"prefix": [5] * 13}, "no longer than `max_length`"),
+        (
+            {"source": SOURCE},
+            {"prefix": [5], "banned_token_ids": [5]},
+            "hold no banned id",
+        ),
+        (
+            {"source": SOURCE},
+            {"prefix": [5, END], "min_length": 3},
+            "no end token before `min_length`",
+        ),
     ],
 )
 def test_bad_input(translator, inputs, options, message):
     with pytest.raises(ValueError, match=message):
         found_by(translator, inputs, **options)
+
+
+def test_inside_a_compiled_function(translator):
+    tf = pytest.importorskip("tensorflow")
+    with pytest.raises(ValueError, match="'source' must have values"):
+        tf.function(lambda x: found_by(translator, {"source": x}))(SOURCE)
 
 
 def test_what_cannot_be_decoded():

@@ -161,6 +161,9 @@ def test_a_repetition_penalty_falls_on_prompt_and_generated_tokens():
         ({"top_p": 1.1}, r"\(0, 1\].*top_p=1.1"),
         ({"top_k": 0}, "top_k=0"),
         ({"repetition_penalty": 0.0}, "repetition_penalty=0.0"),
+        ({"temperature": "a"}, "temperature='a'"),
+        ({"top_p": None}, "top_p=None"),
+        ({"seed": 1.5}, "seed=1.5"),
     ],
 )
 def test_bad_arguments(arguments, message):

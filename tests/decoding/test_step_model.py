@@ -259,6 +259,13 @@ def test_an_operation_across_positions_is_named(name):
         step_model(ACROSS[name](), LENGTH)
 
 
+def test_a_context_that_depends_on_the_target():
+    target, (source, context) = ids("target"), encoded()
+    x = layers.CrossAttention(2, name="culprit")(context, embed(target))
+    with pytest.raises(ValueError, match="'culprit'.*`context` depends on the tokens"):
+        step_model(model(x, source, target), LENGTH)
+
+
 def test_weights_that_are_no_numbers():
     with pytest.raises(ValueError, match="may have diverged"):
         step_model(bare(lambda x: x * np.nan), LENGTH)

@@ -206,3 +206,10 @@ def test_models_without_attention_or_graph():
 
     with pytest.raises(ValueError, match="Functional.*Received: model="):
         attention_maps(Subclassed(), np.ones((1, 4)))
+
+
+def test_inputs_that_are_not_the_models(translator, batch):
+    source = batch["source"]
+    for bad in ({"source": source}, {"source": source, "goal": source}, "abc", source):
+        with pytest.raises(ValueError, match=r"\['source', 'target'\].*Received"):
+            attention_maps(translator, bad)

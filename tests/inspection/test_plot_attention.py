@@ -90,3 +90,9 @@ def test_labels_that_do_not_fit(shape, source, target):
     )
     with pytest.raises(ValueError, match=message):
         plot_attention(weights(*shape), source, target)
+
+
+@pytest.mark.parametrize(("shape", "columns"), [((2, 3), 0), ((0, 2, 3), 4)])
+def test_nothing_to_draw(shape, columns):
+    with pytest.raises(ValueError, match="must not be empty.*Received"):
+        plot_attention(weights(*shape), SOURCE, TARGET, columns=columns)
