@@ -11,3 +11,8 @@ def pytest_configure(config):
         "markers",
         "every_backend: a test that `test_backends.py` runs on JAX and PyTorch as well",
     )
+
+
+def pytest_collection_modifyitems(items):
+    # The longest file first, lest one process still runs it when the other has done.
+    items.sort(key=lambda item: item.path.name != "test_backends.py")

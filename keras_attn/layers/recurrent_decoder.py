@@ -23,7 +23,7 @@ class RecurrentDecoder(keras.layers.Layer):
     Without attention the output is h: all a step knows of the source has come with
     the initial state.
 
-    Padding of the target is skipped: outputs are zero there.
+    Padding of the target is skipped: states, and what is fed, go on as they were.
 
     Args:
         units: int, width of the cells and of the output.

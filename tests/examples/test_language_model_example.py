@@ -1,18 +1,12 @@
 """The example as a user runs it, on a few lines: killed, then started again."""
 
-import json
-import pathlib
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 import text_files
+from example_runs import command, finished_epochs, kill_after_an_epoch, run
 
-ROOT = pathlib.Path(__file__).parents[2]
 EPOCHS = 3
 
 
@@ -23,33 +17,22 @@ def test_a_killed_run_goes_on_and_ends(tmp_path):
         lines = [f"def f_{j % 7}(x):\n\treturn x + {i}\n\n" for j in range(i, i + 20)]
         (texts / f"{i}.py").write_text("".join(lines))
     sizes = "--vocabulary 300 --width 8 --heads 2 --layers 1 --context 16 --batch 4"
-    command = [sys.executable, ROOT / "examples/language_model.py", "--texts", texts]
-    command += ["--output", tmp_path / "runs", *sizes.split(), "--prompt", "def f"]
-    command += ["--epochs", str(EPOCHS), "--steps", "20", "--sample-tokens", "8"]
-    command += ["--warmup", "10", "--rate", "0.03"]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "KERAS_BACKEND": "tensorflow"}
+    started = command("language_model.py", "--texts", texts)
+    started += ["--output", tmp_path / "runs", *sizes.split(), "--prompt", "def f"]
+    started += ["--epochs", str(EPOCHS), "--steps", "20", "--sample-tokens", "8"]
+    started += ["--warmup", "10", "--rate", "0.03"]
 
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while first.poll() is None and time.monotonic() < deadline:
-        if _epochs(tmp_path):
-            first.send_signal(signal.SIGKILL)
-        time.sleep(0.01)
-    assert first.wait() == -signal.SIGKILL, "ended before it could be killed"
-    assert _epochs(tmp_path)[-1] < EPOCHS
-
-    second = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
-    assert second.returncode == 0, second.stderr
-    assert _epochs(tmp_path) == list(range(1, EPOCHS + 1)), "an epoch lost or redone"
-    assert "A fresh process writes the same" in second.stdout
+    assert kill_after_an_epoch(started, tmp_path / "runs")[-1] < EPOCHS
+    said = run(started)
+    epochs = finished_epochs(tmp_path / "runs")
+    assert epochs == list(range(1, EPOCHS + 1)), "an epoch lost or redone"
+    assert "A fresh process writes the same" in said
     (folder,) = (tmp_path / "runs").iterdir()
     made = {path.name for path in folder.iterdir()}
     assert {"curve.png", "language_model.keras", "saved_model"} <= made
     assert "backup" not in made
     results = (folder / "results.txt").read_text()
-    assert results in second.stdout
+    assert results in said
     rows = dict(re.findall(r"^(\w+) +([\d.]+) +[\d.]+$", results, re.MULTILINE))
     assert list(rows) == ["unigram", "bigram", "trigram", "transformer"]
     # Files that are all but the same: who knows two tokens knows most of the third.
@@ -114,9 +97,3 @@ def test_labels_are_the_stream_at_any_size(length, overlap):
     ids = np.arange(4, 65)
     _, labels = text_files.windows([ids], 2, 7 * length, 1, overlap)
     np.testing.assert_array_equal(labels[labels != 0], ids)
-
-
-def _epochs(tmp_path):
-    curves = list((tmp_path / "runs").glob("*/curve.jsonl"))
-    lines = curves[0].read_text().splitlines() if curves else []
-    return [json.loads(line)["epoch"] for line in lines]
