@@ -155,9 +155,7 @@ def reversal(name, arguments):
     rng = np.random.default_rng(arguments.seed)
     size = FIRST + SYMBOLS
     model = build(name, size, size, arguments.width, dropout=0.0)
-    steps = fit(
-        model, reversal_data(rng), arguments, steps_per_epoch=100, shuffle=False
-    )
+    steps = fit(model, reversal_data(rng), arguments, steps_per_epoch=100)
     rng = np.random.default_rng(arguments.seed + 1)
     quality = {
         length: reversed_right(model, rng, length)

@@ -152,6 +152,7 @@ def main():
     parser.add_argument(
         "--distances", nargs="+", type=int, default=[4, 8, 16, 32, 64, 128, 256]
     )
+    parser.add_argument("--model", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--seconds", type=float, default=30, help="of each training")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/long_range", help="folder")
@@ -168,11 +169,11 @@ def main():
     columns = " | ".join(map(str, arguments.distances))
     print(f"| distance | {columns} |")
     print("|" + "---|" * (len(arguments.distances) + 1))
-    found = {name: {} for name in MODELS}
-    for name, build in MODELS.items():
+    found = {name: {} for name in arguments.model}
+    for name in arguments.model:
         print(f"| {name} |", end="", flush=True)
         for distance in arguments.distances:
-            accuracy, steps = recalled(build, distance, arguments)
+            accuracy, steps = recalled(MODELS[name], distance, arguments)
             found[name][distance] = accuracy
             print(f" {accuracy:.1f} ({steps}) |", end="", flush=True)
         print()
