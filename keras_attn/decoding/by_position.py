@@ -12,20 +12,19 @@ import numpy as np
 from keras_attn import graph
 from keras_attn.layers import FeedForward, TokenEmbedding
 
-__all__ = ["first_across_positions"]
+__all__ = ["POSITION_WISE", "first_across_positions"]
 
 LENGTH = 64
 
-# Not worth a try.
-_POSITION_WISE = (
+# Layers of Keras that work position by position, whatever their arguments.
+POSITION_WISE = (
     keras.layers.Embedding,
     keras.layers.Dense,
     keras.layers.Dropout,
     keras.layers.Identity,
     keras.layers.LayerNormalization,
-    FeedForward,
-    TokenEmbedding,
 )
+_NOT_TRIED = (*POSITION_WISE, FeedForward, TokenEmbedding)
 
 
 def first_across_positions(calls, moving, target):
@@ -49,7 +48,7 @@ def first_across_positions(calls, moving, target):
             tensor for tensor in call.inputs if id(tensor) in moving | set(beside)
         ]
         if (
-            not isinstance(call.operation, _POSITION_WISE)
+            not isinstance(call.operation, _NOT_TRIED)
             and not call.accepts("start_index")
             and all(_has_positions(t, length) for t in (*by_position, *call.outputs))
             and _looks_across(call, set(map(id, by_position)))

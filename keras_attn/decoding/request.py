@@ -13,7 +13,7 @@ from keras_attn.decoding.loop import DecodingLoop, Search
 from keras_attn.decoding.sampler_strategy import as_strategy
 from keras_attn.decoding.step_model import step_model
 from keras_attn.decoding.validation import vocabulary_sizes
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers.arguments import is_int, positive_int
 from keras_attn.ops.values import check_ids
 
 __all__ = ["Request"]
@@ -144,8 +144,7 @@ def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
     check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
     end_token_ids = tuple(end_token_ids.astype(int).tolist())
     banned_token_ids = tuple(sorted(set(banned_token_ids.astype(int).tolist())))
-    is_int = hasattr(min_length, "__index__") and not isinstance(min_length, bool)
-    if not is_int or not 0 <= min_length <= max_length:
+    if not is_int(min_length) or not 0 <= min_length <= max_length:
         raise ValueError(
             "`min_length` must be an int from 0 to `max_length`. "
             f"Received: {min_length=}, {max_length=}"
@@ -167,11 +166,16 @@ def _shortest_prompt(prompt, name):
             f"A prompt has a token at least. Received: shape={tuple(prompt.shape)}"
         )
     is_token = ops.convert_to_numpy(prompt)[:, 1:] != 0
-    if (np.diff(is_token.astype(int)) > 0).any():
+    if _padded_inside(is_token).any():
         raise ValueError(
             f"A prompt has padding (0) at its end only. Received: {name}={prompt}"
         )
     return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
+
+
+def _padded_inside(is_token):
+    """Where a token follows padding, bool `(B, P - 1)`."""
+    return np.diff(is_token.astype(int)) > 0
 
 
 def _prefix(model, prefix, rows, constraints, max_length):
@@ -192,7 +196,7 @@ def _prefix(model, prefix, rows, constraints, max_length):
         place + 1 < constraints.min_length
     )
     for wrong, why in (
-        (np.diff(is_token.astype(int)) > 0, "have padding (0) at its end only"),
+        (_padded_inside(is_token), "have padding (0) at its end only"),
         (is_token & (place >= max_length), "be no longer than `max_length`"),
         (is_token & np.isin(values, constraints.banned_token_ids), "hold no banned id"),
         (is_token & ends_early, "hold no end token before `min_length`"),

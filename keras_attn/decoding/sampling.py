@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.decoding.greedy_search import OneByOne
-from keras_attn.layers.arguments import number, positive_int
+from keras_attn.layers.arguments import is_int, number, positive_int
 
 __all__ = ["Sampling"]
 
@@ -56,8 +56,7 @@ class Sampling(OneByOne):
         for name in ("temperature", "repetition_penalty"):
             number(name, getattr(self, name), least=0, what="a positive number")
         number("top_p", self.top_p, least=0, most=1, what="a number in (0, 1]")
-        is_int = hasattr(self.seed, "__index__") and not isinstance(self.seed, bool)
-        if self.seed is not None and not is_int:
+        if self.seed is not None and not is_int(self.seed):
             raise ValueError(
                 f"`seed` must be an int or None. Received: seed={self.seed!r}"
             )

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_attn import graph
-from keras_attn.decoding.by_position import first_across_positions
+from keras_attn.decoding.by_position import POSITION_WISE, first_across_positions
 from keras_attn.decoding.compiled import compiled
 from keras_attn.decoding.recurrent import has_step
 
@@ -194,16 +194,6 @@ def _suspects(model, target):
         if any(id(tensor) in moving for tensor in call.outputs)
         and not has_step(call.operation)
         and isinstance(call.operation, keras.layers.Layer)
-        and not isinstance(call.operation, _POSITION_WISE)
+        and not isinstance(call.operation, (*POSITION_WISE, keras.layers.Activation))
     )
     return list(dict.fromkeys(names))
-
-
-_POSITION_WISE = (
-    keras.layers.Embedding,
-    keras.layers.Dense,
-    keras.layers.Dropout,
-    keras.layers.Activation,
-    keras.layers.LayerNormalization,
-    keras.layers.Identity,
-)

@@ -8,6 +8,7 @@ import numpy as np
 __all__ = [
     "clone_initializer",
     "deserialize",
+    "is_int",
     "number",
     "part",
     "positive_int",
@@ -16,11 +17,16 @@ __all__ = [
 ]
 
 
+def is_int(value):
+    """Whether it is an int of Python or NumPy, and no bool."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
 def positive_int(name, value, optional=False):
     """`value` as an int; a clear error where it is not a positive one."""
     if value is None and optional:
         return None
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value <= 0:
+    if not is_int(value) or value <= 0:
         raise ValueError(
             f"`{name}` must be a positive int{' or None' if optional else ''}. "
             f"Received: {name}={value!r}"

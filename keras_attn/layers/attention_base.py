@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn.layers import arguments
 from keras_attn.layers.head_gates import gated
 from keras_attn.ops import caches, masks
 from keras_attn.ops.weighting import swap
@@ -14,11 +15,19 @@ __all__ = ["AttentionBase"]
 class AttentionBase(keras.layers.Layer):
     """Base of the attention layers, which differ in projections and in the score.
 
-    A subclass has a `dropout` and, where that is above 0, a `seed_generator`; it sets
-    in `_build_parts`:
+    Constructor arguments: `dropout` and `seed`, which the subclasses document. A
+    subclass sets, the latest in `_build_parts`:
         cache_heads: int N, how many heads keys and values have.
         head_dims: pair of ints, sizes of a head's key and value.
     """
+
+    def __init__(self, dropout=0.0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.dropout = arguments.rate("dropout", dropout)
+        self.seed = seed
+        if dropout > 0:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
 
     def _build_parts(self, query_shape, value_shape, key_shape):
         raise NotImplementedError
@@ -80,8 +89,26 @@ class AttentionBase(keras.layers.Layer):
     # Attending
 
     def _attend(
-        self, query, value, key, mask, return_attention_scores=False, training=None
+        self,
+        query,
+        value,
+        key,
+        padding_mask,
+        attention_mask,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
     ):
+        """Attention under the masks of a call, the implicit one of `value` included."""
+        if padding_mask is None:
+            padding_mask = implicit_mask(value)
+        mask = masks.build(
+            padding_mask,
+            attention_mask,
+            use_causal_mask,
+            query.shape[1],
+            value.shape[1],
+        )
         return self._attend_projected(
             query,
             self._project_key(key),
@@ -233,6 +260,9 @@ class AttentionBase(keras.layers.Layer):
             rows=ops.shape(context["key"])[0],
             heads_first=True,
         )
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
 
 def _head_by_head(x):

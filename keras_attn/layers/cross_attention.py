@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers.multi_head_base import MultiHeadBase
 from keras_attn.ops import masks
 
@@ -53,20 +52,14 @@ class CrossAttention(MultiHeadBase):
         return_attention_scores=False,
         training=None,
     ):
-        if padding_mask is None:
-            padding_mask = implicit_mask(context)
         return self._attend(
             query,
             context,
             context,
-            masks.build(
-                padding_mask,
-                attention_mask,
-                num_queries=query.shape[1],
-                num_keys=context.shape[1],
-            ),
-            return_attention_scores,
-            training,
+            padding_mask,
+            attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
         )
 
     def cached_call(self, query, attention_mask=None, *, cache, index, context=None):

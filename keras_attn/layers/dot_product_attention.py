@@ -92,10 +92,7 @@ class DotProductAttention(SingleAttention):
 
     def _attention(self, query, key, value, **kwargs):
         scale = None if self.score == "scaled" else 1.0
-        kernel = "full" if kwargs["return_weights"] or kwargs["dropout"] > 0 else "auto"
-        return dot_product_attention(
-            query, key, value, scale=scale, kernel=kernel, **kwargs
-        )
+        return dot_product_attention(query, key, value, scale=scale, **kwargs)
 
     def get_config(self):
         return {

@@ -1,6 +1,5 @@
 """What every multi-head attention layer has: heads, and their projections."""
 
-import keras
 from keras import constraints, initializers, regularizers
 
 from keras_attn.layers import arguments
@@ -36,11 +35,10 @@ class MultiHeadBase(AttentionBase):
         seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(dropout, seed, **kwargs)
         self.num_heads = arguments.positive_int("num_heads", num_heads)
         self.key_dim = arguments.positive_int("key_dim", key_dim, optional=True)
         self.value_dim = arguments.positive_int("value_dim", value_dim, optional=True)
-        self.dropout = arguments.rate("dropout", dropout)
         self.use_bias = use_bias
         self.output_dim = arguments.positive_int(
             "output_dim", output_dim, optional=True
@@ -57,10 +55,6 @@ class MultiHeadBase(AttentionBase):
         self.bias_regularizer = regularizers.get(bias_regularizer)
         self.kernel_constraint = constraints.get(kernel_constraint)
         self.bias_constraint = constraints.get(bias_constraint)
-        self.seed = seed
-        if dropout > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
-        self.supports_masking = True
 
     def _build_parts(self, query_shape, value_shape, key_shape):
         self._check_shapes(query_shape, value_shape, key_shape)
@@ -142,7 +136,6 @@ class MultiHeadBase(AttentionBase):
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
-            "dropout": self.dropout,
             "use_bias": self.use_bias,
             "output_dim": self.output_dim,
             "attention_kernel": self.attention_kernel,
@@ -152,5 +145,4 @@ class MultiHeadBase(AttentionBase):
             "bias_regularizer": regularizers.serialize(self.bias_regularizer),
             "kernel_constraint": constraints.serialize(self.kernel_constraint),
             "bias_constraint": constraints.serialize(self.bias_constraint),
-            "seed": self.seed,
         }

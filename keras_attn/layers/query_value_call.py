@@ -1,6 +1,5 @@
 """How attention layers with a query, a value and a key are called."""
 
-from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers.attention_base import AttentionBase
 from keras_attn.ops import masks
 
@@ -30,19 +29,13 @@ class QueryValueCall(AttentionBase):
         return_attention_scores=False,
         training=None,
     ):
-        if padding_mask is None:
-            padding_mask = implicit_mask(value)
         return self._attend(
             query,
             value,
             value if key is None else key,
-            masks.build(
-                padding_mask,
-                attention_mask,
-                use_causal_mask,
-                query.shape[1],
-                value.shape[1],
-            ),
+            padding_mask,
+            attention_mask,
+            use_causal_mask,
             return_attention_scores,
             training,
         )

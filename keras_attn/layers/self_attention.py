@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers.multi_head_base import MultiHeadBase
 from keras_attn.ops import masks
 
@@ -51,19 +50,13 @@ class MultiHeadSelfAttention(MultiHeadBase):
         return_attention_scores=False,
         training=None,
     ):
-        if padding_mask is None:
-            padding_mask = implicit_mask(inputs)
         return self._attend(
             inputs,
             inputs,
             inputs,
-            masks.build(
-                padding_mask,
-                attention_mask,
-                use_causal_mask,
-                inputs.shape[1],
-                inputs.shape[1],
-            ),
+            padding_mask,
+            attention_mask,
+            use_causal_mask,
             return_attention_scores,
             training,
         )

@@ -10,20 +10,10 @@ __all__ = ["SingleAttention", "as_head"]
 
 
 class SingleAttention(QueryValueCall):
-    """Base of `DotProductAttention` and `AdditiveAttention`: one head, values as given.
-
-    Constructor arguments: `dropout` and `seed`, which those two document.
-    """
+    """Base of `DotProductAttention` and `AdditiveAttention`: one head, no projection of
+    the values."""
 
     cache_heads = 1
-
-    def __init__(self, dropout=0.0, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.seed = seed
-        if dropout > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
-        self.supports_masking = True
 
     def _build_parts(self, query_shape, value_shape, key_shape):
         self._check_shapes(query_shape, value_shape, key_shape)
@@ -59,9 +49,6 @@ class SingleAttention(QueryValueCall):
         )
         dense.build(shape)
         return dense
-
-    def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
 
 def as_head(x):

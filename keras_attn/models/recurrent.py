@@ -1,5 +1,7 @@
 """The recurrent translation models that the Transformer came after."""
 
+import functools
+
 import keras
 
 from keras_attn import layers
@@ -9,10 +11,10 @@ from keras_attn.models.embeddings import two_embeddings
 __all__ = ["recurrent_translator"]
 
 _ATTENTIONS = {
-    "additive": lambda **kwargs: layers.AdditiveAttention(**kwargs),
-    "dot": lambda **kwargs: layers.DotProductAttention("dot", **kwargs),
-    "scaled": lambda **kwargs: layers.DotProductAttention("scaled", **kwargs),
-    "general": lambda **kwargs: layers.DotProductAttention("general", **kwargs),
+    "additive": layers.AdditiveAttention,
+    "dot": functools.partial(layers.DotProductAttention, "dot"),
+    "scaled": functools.partial(layers.DotProductAttention, "scaled"),
+    "general": functools.partial(layers.DotProductAttention, "general"),
 }
 
 
