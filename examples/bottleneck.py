@@ -276,7 +276,7 @@ def main():
     parser.add_argument("--valid", metavar="FILE", help="held-out pairs")
     parser.add_argument("--vocabulary", type=int, help="pieces of each language")
     parser.add_argument("--width", type=int, default=128, help="of the Transformer")
-    parser.add_argument("--rate", type=float, default=2e-3, help="the highest")
+    parser.add_argument("--rate", type=float, default=4e-3, help="the highest")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/bottleneck", help="folder")
     arguments = parser.parse_args()

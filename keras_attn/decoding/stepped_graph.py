@@ -147,7 +147,10 @@ class SteppedGraph:
             for name, value in tensors.items()
         }
         name = graph.unused_name(layer.name, self._cache_inputs)
-        spec = layer.cache_spec(1, self.max_length, has_context=bool(fixed))
+        options_of_cache = {"has_context": bool(fixed)}
+        if "segments" in tensors:
+            options_of_cache["has_segments"] = True
+        spec = layer.cache_spec(1, self.max_length, **options_of_cache)
         if spec:
             self.cache_spec[name] = spec
             inputs["cache"] = self._cache_inputs[name] = {

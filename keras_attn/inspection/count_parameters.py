@@ -194,7 +194,7 @@ def _score_vector(layer):
 def _attention_sizes(layer):
     """Number of heads, size of a key and of a value in each."""
     if isinstance(layer, AttentionBase):
-        return layer.cache_heads, *layer.head_dims
+        return getattr(layer, "num_heads", 1), *layer.head_dims
     if isinstance(layer, keras.layers.MultiHeadAttention):
         return layer.num_heads, layer.key_dim, layer.value_dim
     if isinstance(layer, keras.layers.GroupQueryAttention):

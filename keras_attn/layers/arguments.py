@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 __all__ = [
+    "boolean",
     "clone_initializer",
     "deserialize",
     "is_int",
@@ -20,6 +21,13 @@ __all__ = [
 def is_int(value):
     """Whether it is an int of Python or NumPy, and no bool."""
     return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def boolean(name, value):
+    """`value` as a bool; a clear error where it is none."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"`{name}` must be a bool. Received: {name}={value!r}")
+    return bool(value)
 
 
 def positive_int(name, value, optional=False):

@@ -48,6 +48,14 @@ class AttentionBase(keras.layers.Layer):
         """Heads `(B, T, N, V)` to `(B, T, output width)`."""
         raise NotImplementedError
 
+    def _place(self, heads, start_index):
+        """Heads of a query or key by their positions from `start_index` on."""
+        return heads
+
+    def _gate(self, attended, query):
+        """`attended` `(B, T, N, V)`, as far as a gate made of the query lets it."""
+        return attended
+
     def _attention(self, query, key, value, **kwargs):
         """`keras_attn.ops.dot_product_attention`, or what takes its arguments."""
         raise NotImplementedError
@@ -98,6 +106,7 @@ class AttentionBase(keras.layers.Layer):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        segments=None,
     ):
         """Attention under the masks of a call, the implicit one of `value` included."""
         if padding_mask is None:
@@ -108,10 +117,11 @@ class AttentionBase(keras.layers.Layer):
             use_causal_mask,
             query.shape[1],
             value.shape[1],
+            segments,
         )
         return self._attend_projected(
             query,
-            self._project_key(key),
+            self._place(self._project_key(key), 0),
             self._project_value(value),
             mask,
             return_weights=return_attention_scores,
@@ -127,6 +137,7 @@ class AttentionBase(keras.layers.Layer):
         rows=None,
         return_weights=False,
         training=False,
+        query_start=0,
         **kwargs,
     ):
         """Attention to projected keys and values.
@@ -135,7 +146,8 @@ class AttentionBase(keras.layers.Layer):
             rows: how many rows they have, if not as many as the query: then so many
                 queries share each.
         """
-        query = self._project_query(query)
+        inputs = query
+        query = self._place(self._project_query(query), query_start)
         shape = ops.shape(query)
         if rows is not None:
             # On plain numbers where they are known, or JAX could not compile it.
@@ -150,15 +162,15 @@ class AttentionBase(keras.layers.Layer):
             dropout=self.dropout if training else 0.0,
             seed=self.seed_generator if self.dropout > 0 else None,
             return_weights=return_weights,
+            query_start=query_start,
             **kwargs,
         )
-        if return_weights:
-            output, weights = attended
-            output = self._project_output(gated(output, self))
-            return output, self._weights(weights)
+        attended, weights = attended if return_weights else (attended, None)
         if rows is not None:
             attended = ops.reshape(attended, (*shape[:3], attended.shape[3]))
-        return self._project_output(gated(attended, self))
+        attended = self._gate(gated(attended, self), inputs)
+        output = self._project_output(attended)
+        return (output, self._weights(weights)) if return_weights else output
 
     def _output_spec(self, query, value, return_attention_scores):
         width = self._output_dim(query.shape[-1], value.shape[-1])
@@ -170,14 +182,17 @@ class AttentionBase(keras.layers.Layer):
 
     # Decoding step by step
 
-    def cache_spec(self, batch_size, max_length, has_context=False):
+    def cache_spec(self, batch_size, max_length, has_context=False, has_segments=False):
         """What this layer remembers from one decoding step to the next.
+
+        With a window that is not everything, but a ring of the last positions.
 
         Args:
             batch_size: int.
             max_length: int, the number of positions there will be at most.
             has_context: bool, whether keys and values come from a fixed context
                 (then nothing needs remembering).
+            has_segments: bool, whether the call is given `segments`.
 
         Returns:
             A dict of `keras.KerasTensor`s, shapes and dtypes of the cache. The first
@@ -185,15 +200,24 @@ class AttentionBase(keras.layers.Layer):
         """
         if has_context:
             return {}
+        ring = self._ring()
+        length = max_length if ring is None else min(max_length, ring.size)
         key_dim, value_dim = self.head_dims
         # As products take them, head by head of row by row: else each step would
         # transpose it all, and XLA copy it.
-        shape = (batch_size * self.cache_heads, max_length)
-        return {
+        shape = (batch_size * self.cache_heads, length)
+        spec = {
             "key": keras.KerasTensor((*shape, key_dim), dtype=self.compute_dtype),
             "value": keras.KerasTensor((*shape, value_dim), dtype=self.compute_dtype),
-            "keep": keras.KerasTensor((batch_size, max_length), dtype="bool"),
+            "keep": keras.KerasTensor((batch_size, length), dtype="bool"),
         }
+        if has_segments:
+            spec["segments"] = keras.KerasTensor((batch_size, length), dtype="int32")
+        return spec
+
+    def _ring(self):
+        """The `keras_attn.ops.caches.Ring` that a cache need be no longer than."""
+        return None
 
     def _cached_self_attention(
         self,
@@ -205,6 +229,7 @@ class AttentionBase(keras.layers.Layer):
         use_causal_mask,
         cache,
         index,
+        segments=None,
     ):
         """One step, or a run of them, of causal attention over what came before."""
         if not use_causal_mask:
@@ -218,21 +243,30 @@ class AttentionBase(keras.layers.Layer):
             padding_mask = implicit_mask(value)
         if padding_mask is None:
             padding_mask = ops.ones(ops.shape(value)[:2], dtype="bool")
-        padding_mask = ops.cast(padding_mask, "bool")
-        key, value = self._project_key(key), self._project_value(value)
-        cache = {
-            "key": caches.write(cache["key"], _head_by_head(key), index),
-            "value": caches.write(cache["value"], _head_by_head(value), index),
-            "keep": caches.write(cache["keep"], padding_mask, index),
+        new = {
+            "key": _head_by_head(self._place(self._project_key(key), index)),
+            "value": _head_by_head(self._project_value(value)),
+            "keep": ops.cast(padding_mask, "bool"),
         }
-        mask = masks.build(cache["keep"], use_causal_mask=True)
+        if segments is not None:
+            new["segments"] = ops.cast(segments, "int32")
+        ring = self._ring()
+        if ring is None or cache["keep"].shape[1] < ring.size:
+            cache = {n: caches.write(cache[n], new[n], index) for n in cache}
+            seen, positions = cache, None
+        else:
+            seen, cache, positions = ring.write(cache, new, index)
+        mask = masks.build(seen["keep"], use_causal_mask=True)
+        if segments is not None:
+            mask &= masks.segments(new["segments"], seen["segments"], index)
         output = self._attend_projected(
             query,
-            self._row_by_row(cache["key"]),
-            self._row_by_row(cache["value"]),
+            self._row_by_row(seen["key"]),
+            self._row_by_row(seen["value"]),
             mask,
             query_start=index,
             heads_first=True,
+            **({} if positions is None else {"key_positions": positions}),
         )
         return output, cache
 
@@ -241,7 +275,11 @@ class AttentionBase(keras.layers.Layer):
         rows = ops.shape(x)[0] // self.cache_heads
         return ops.reshape(x, (rows, self.cache_heads, *x.shape[1:]))
 
+    def _check_context(self):
+        """Raise where this layer cannot attend to a fixed context."""
+
     def _project_context(self, value, key, padding_mask=None):
+        self._check_context()
         context = {
             "key": swap(self._project_key(key)),
             "value": swap(self._project_value(value)),

@@ -40,6 +40,10 @@ class CrossAttention(MultiHeadBase):
     context_arguments = ("context",)
     context_mask_argument = "padding_mask"
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._check_context()
+
     def build(self, query_shape, context_shape):
         self._build_parts(query_shape, context_shape, context_shape)
 

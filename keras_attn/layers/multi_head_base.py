@@ -1,11 +1,13 @@
 """What every multi-head attention layer has: heads, and their projections."""
 
-from keras import constraints, initializers, regularizers
+from keras import constraints, initializers, ops, regularizers
 
 from keras_attn.layers import arguments
 from keras_attn.layers.attention_base import AttentionBase
+from keras_attn.layers.head_positions import Position
 from keras_attn.layers.heads_dense import HeadsDense
-from keras_attn.ops import dot_product_attention
+from keras_attn.layers.normalization import check_normalization, make_normalization
+from keras_attn.ops import caches, dot_product_attention, masks
 from keras_attn.ops.attention import KERNELS
 
 __all__ = ["MultiHeadBase"]
@@ -33,10 +35,29 @@ class MultiHeadBase(AttentionBase):
         kernel_constraint=None,
         bias_constraint=None,
         seed=None,
+        *,
+        num_kv_heads=None,
+        position=None,
+        window=None,
+        num_global_tokens=0,
+        query_key_normalization=None,
+        scale=None,
+        soft_cap=None,
+        use_sinks=False,
+        use_output_gate=False,
+        use_output_bias=None,
         **kwargs,
     ):
         super().__init__(dropout, seed, **kwargs)
         self.num_heads = arguments.positive_int("num_heads", num_heads)
+        self.num_kv_heads = arguments.positive_int(
+            "num_kv_heads", num_kv_heads, optional=True
+        )
+        if self.num_heads % (self.num_kv_heads or 1):
+            raise ValueError(
+                "`num_heads` must be a multiple of `num_kv_heads`. "
+                f"Received: {num_heads=}, {num_kv_heads=}"
+            )
         self.key_dim = arguments.positive_int("key_dim", key_dim, optional=True)
         self.value_dim = arguments.positive_int("value_dim", value_dim, optional=True)
         self.use_bias = use_bias
@@ -55,6 +76,38 @@ class MultiHeadBase(AttentionBase):
         self.bias_regularizer = regularizers.get(bias_regularizer)
         self.kernel_constraint = constraints.get(kernel_constraint)
         self.bias_constraint = constraints.get(bias_constraint)
+        self._position = Position(position)
+        self.position_parts = self._position.parts  # that Keras tracks them
+        self.window, self.num_global_tokens = window, num_global_tokens
+        self._pattern = None
+        if window is not None:
+            self._pattern = masks.window(window, num_global_tokens)
+        elif num_global_tokens:
+            raise ValueError(
+                "`num_global_tokens` are those beside a window: give `window` as well. "
+                f"Received: {num_global_tokens=}, {window=}"
+            )
+        if query_key_normalization is not None:
+            query_key_normalization = check_normalization(
+                "query_key_normalization", query_key_normalization
+            )
+        # In a function, lest Keras track a layer that is a pattern to copy.
+        self._head_normalization = lambda: query_key_normalization
+        for name, value in ("scale", scale), ("soft_cap", soft_cap):
+            if value is not None:
+                arguments.number(name, value, 0, what="a number above 0 or None")
+        self.scale, self.soft_cap = scale, soft_cap
+        self.use_sinks = arguments.boolean("use_sinks", use_sinks)
+        self.use_output_gate = arguments.boolean("use_output_gate", use_output_gate)
+        self.use_output_bias = use_output_bias
+
+    @property
+    def position(self):
+        return self._position.given
+
+    @property
+    def query_key_normalization(self):
+        return self._head_normalization()
 
     def _build_parts(self, query_shape, value_shape, key_shape):
         self._check_shapes(query_shape, value_shape, key_shape)
@@ -67,30 +120,50 @@ class MultiHeadBase(AttentionBase):
             )
         key_dim = self.key_dim or hidden_dim // self.num_heads
         value_dim = self.value_dim or key_dim
-        self.scale = key_dim**-0.5
+        self._scale = key_dim**-0.5 if self.scale is None else self.scale
         self.head_dims = (key_dim, value_dim)
-        heads = self.cache_heads = self.num_heads
+        heads = self.num_heads
+        kv_heads = self.cache_heads = self.num_kv_heads or heads
+        outputs_shape = (*query_shape[:2], heads, value_dim)
         self._query_dense = self._dense(
             "query", query_shape, query_shape[-1:], (heads, key_dim)
         )
         self._key_dense = self._dense(
-            "key", key_shape, key_shape[-1:], (heads, key_dim)
+            "key", key_shape, key_shape[-1:], (kv_heads, key_dim)
         )
         self._value_dense = self._dense(
-            "value", value_shape, value_shape[-1:], (heads, value_dim)
+            "value", value_shape, value_shape[-1:], (kv_heads, value_dim)
         )
         self._output_dense = self._dense(
             "attention_output",
-            (*query_shape[:2], heads, value_dim),
+            outputs_shape,
             (heads, value_dim),
             (self.output_dim or hidden_dim,),
+            self.use_output_bias,
         )
+        self._gate_dense = None
+        if self.use_output_gate:
+            self._gate_dense = self._dense(
+                "gate", query_shape, query_shape[-1:], (heads, value_dim)
+            )
+        self._query_norm = self._key_norm = None
+        if self.query_key_normalization is not None:
+            self._query_norm, self._key_norm = (
+                self._norm(name, (*query_shape[:2], count, key_dim))
+                for name, count in (("query_norm", heads), ("key_norm", kv_heads))
+            )
+        self.sinks = None
+        if self.use_sinks:
+            self.sinks = self.add_weight(
+                name="sinks", shape=(heads,), initializer="zeros"
+            )
+        self._position.build(heads, (*query_shape[:2], heads, key_dim))
 
-    def _dense(self, name, shape, inputs_dims, outputs_dims):
+    def _dense(self, name, shape, inputs_dims, outputs_dims, use_bias=None):
         dense = HeadsDense(
             inputs_dims,
             outputs_dims,
-            use_bias=self.use_bias,
+            use_bias=self.use_bias if use_bias is None else use_bias,
             kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
             bias_initializer=arguments.clone_initializer(self.bias_initializer),
             kernel_regularizer=self.kernel_regularizer,
@@ -103,11 +176,20 @@ class MultiHeadBase(AttentionBase):
         dense.build(shape)
         return dense
 
+    def _norm(self, name, shape):
+        layer = make_normalization(
+            self.query_key_normalization, 1e-6, name, self.dtype_policy
+        )
+        layer.build(shape)
+        return layer
+
     def _project_query(self, query):
-        return self._query_dense(query)
+        query = self._query_dense(query)
+        return query if self._query_norm is None else self._query_norm(query)
 
     def _project_key(self, key):
-        return self._key_dense(key)
+        key = self._key_dense(key)
+        return key if self._key_norm is None else self._key_norm(key)
 
     def _project_value(self, value):
         return self._value_dense(value)
@@ -115,17 +197,49 @@ class MultiHeadBase(AttentionBase):
     def _project_output(self, attended):
         return self._output_dense(attended)
 
-    def _attention(self, query, key, value, **kwargs):
-        weights_needed = kwargs["return_weights"] or kwargs["dropout"] > 0
+    def _place(self, heads, start_index):
+        return self._position.rotate(heads, start_index)
+
+    def _gate(self, attended, query):
+        if self._gate_dense is None:
+            return attended
+        return attended * ops.sigmoid(self._gate_dense(query))
+
+    def _attention(self, query, key, value, mask=None, **kwargs):
+        kernel = self.attention_kernel
+        if kwargs["return_weights"]:
+            kernel = "full"  # only this one has weights to return
+        elif kernel == "fused" and kwargs["dropout"] > 0:
+            kernel = "auto"  # in training it has none to drop
         return dot_product_attention(
             query,
             key,
             value,
-            scale=self.scale,
-            # Only the full one has weights to return or to drop.
-            kernel="full" if weights_needed else self.attention_kernel,
+            mask=masks.join(mask, self._pattern),
+            bias=self._position.bias(self.num_heads),
+            scale=self._scale,
+            soft_cap=self.soft_cap,
+            sinks=self.sinks,
+            kernel=kernel,
             **kwargs,
         )
+
+    def _ring(self):
+        if self._pattern is None:
+            return None
+        return caches.Ring(self.window, self.num_global_tokens)
+
+    def _check_context(self):
+        """Raise where queries and keys are not positions of one sequence."""
+        if self.position is not None or self.window is not None:
+            raise ValueError(
+                "positions and windows are of queries and keys of one sequence; a "
+                "context has none in common with the tokens that look at it. "
+                f"Received: position={self.position}, window={self.window}"
+            )
+
+    def _weights_shape(self, batch, length, total):
+        return (batch, self.num_heads, length, total)
 
     def _output_dim(self, query_dim, value_dim):
         return self.output_dim or query_dim
@@ -145,4 +259,16 @@ class MultiHeadBase(AttentionBase):
             "bias_regularizer": regularizers.serialize(self.bias_regularizer),
             "kernel_constraint": constraints.serialize(self.kernel_constraint),
             "bias_constraint": constraints.serialize(self.bias_constraint),
+            "num_kv_heads": self.num_kv_heads,
+            "position": self._position.serialize(),
+            "window": self.window,
+            "num_global_tokens": self.num_global_tokens,
+            "query_key_normalization": arguments.serialize(
+                self.query_key_normalization
+            ),
+            "scale": self.scale,
+            "soft_cap": self.soft_cap,
+            "use_sinks": self.use_sinks,
+            "use_output_gate": self.use_output_gate,
+            "use_output_bias": self.use_output_bias,
         }

@@ -23,6 +23,8 @@ class MultiHeadSelfAttention(MultiHeadBase):
         use_causal_mask: bool, whether token `i` sees tokens `j <= i` only.
         return_attention_scores: bool, whether to return the weights as well.
         training: bool, whether dropout is on.
+        segments: int `(B, T)`, the same number for the tokens of one of several
+            sequences packed in a row, which then do not see each other.
 
     Returns:
         `(B, T, output_dim)`, or a pair of it and the weights `(B, N, T, T)`.
@@ -49,6 +51,7 @@ class MultiHeadSelfAttention(MultiHeadBase):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        segments=None,
     ):
         return self._attend(
             inputs,
@@ -59,6 +62,7 @@ class MultiHeadSelfAttention(MultiHeadBase):
             use_causal_mask,
             return_attention_scores,
             training,
+            segments,
         )
 
     def cached_call(
@@ -67,6 +71,7 @@ class MultiHeadSelfAttention(MultiHeadBase):
         padding_mask=None,
         attention_mask=None,
         use_causal_mask=False,
+        segments=None,
         *,
         cache,
         index,
@@ -81,6 +86,7 @@ class MultiHeadSelfAttention(MultiHeadBase):
             use_causal_mask,
             cache,
             index,
+            segments,
         )
 
     def compute_output_shape(self, inputs_shape):
@@ -94,7 +100,8 @@ class MultiHeadSelfAttention(MultiHeadBase):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        segments=None,
     ):
         length = inputs.shape[1]
-        masks.check(padding_mask, attention_mask, length, length)
+        masks.check(padding_mask, attention_mask, length, length, segments)
         return self._output_spec(inputs, inputs, return_attention_scores)

@@ -1,15 +1,17 @@
-"""What the encoder and the decoder block share: arguments, parts, feed-forward."""
+"""What the encoder and the decoder block share: arguments, parts, the way through."""
 
-import functools
+import contextlib
 
 import keras
 from keras import activations, initializers
 
 from keras_attn.layers import arguments
+from keras_attn.layers.deep_norm import scaled, values_scaled
 from keras_attn.layers.feed_forward import FeedForward
-from keras_attn.layers.residual import check_normalization, make_normalization
+from keras_attn.layers.normalization import check_normalization
+from keras_attn.layers.residual import Residual
 
-__all__ = ["TransformerBlock", "build_once"]
+__all__ = ["TransformerBlock", "of_segments"]
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -29,6 +31,14 @@ class TransformerBlock(keras.layers.Layer):
         attention=None,
         feed_forward=None,
         normalization="layer_norm",
+        use_bias=True,
+        gated=False,
+        parallel=False,
+        sandwich_norm=False,
+        layer_scale=None,
+        residual_scale=1.0,
+        branch_gain=1.0,
+        stochastic_depth=0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -42,46 +52,120 @@ class TransformerBlock(keras.layers.Layer):
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
         self.normalize_first = normalize_first
-        # In a partial, since as an attribute Keras would track this layer, which is
+        # In a function, since as an attribute Keras would track this layer, which is
         # a pattern to copy and has no weights.
-        self._new_normalization = functools.partial(
-            make_normalization, check_normalization(normalization), layer_norm_epsilon
-        )
+        normalization = check_normalization("normalization", normalization)
+        self._normalization = lambda: normalization
         self.attention = arguments.part("attention", attention)
         self.feed_forward = arguments.part("feed_forward", feed_forward)
+        self.use_bias = arguments.boolean("use_bias", use_bias)
+        self.gated = arguments.boolean("gated", gated)
+        self.parallel = arguments.boolean("parallel", parallel)
+        self.sandwich_norm = arguments.boolean("sandwich_norm", sandwich_norm)
+        self.layer_scale = layer_scale
+        if layer_scale is not None:
+            number = arguments.number("layer_scale", layer_scale, what="a number")
+            self.layer_scale = float(number)
+        self.residual_scale = _positive("residual_scale", residual_scale)
+        self.branch_gain = _positive("branch_gain", branch_gain)
+        self.stochastic_depth = arguments.rate("stochastic_depth", stochastic_depth)
+        self._check_combination()
         self.supports_masking = True
+
+    def _check_combination(self):
+        if self.gated and self.feed_forward is not None:
+            raise ValueError(
+                "`gated` is of the block's own feed-forward: give it to the layer that "
+                "is given as `feed_forward`, or leave that out. "
+                f"Received: gated=True, feed_forward={self.feed_forward}"
+            )
+        for name in ("parallel", "sandwich_norm"):
+            if getattr(self, name) and not self.normalize_first:
+                raise ValueError(
+                    f"`{name}` needs `normalize_first=True`. "
+                    f"Received: {name}=True, normalize_first={self.normalize_first}"
+                )
 
     @property
     def normalization(self):
-        return self._new_normalization.args[0]
+        return self._normalization()
 
-    def _attention_part(self, layer_class, name):
-        return layer_class(
-            self.num_heads,
-            dropout=self.dropout,
-            kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
-            bias_initializer=arguments.clone_initializer(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+    # Parts. Those out of a saved config are built already.
 
-    def _feed_forward_part(self):
-        return FeedForward(
-            self.intermediate_dim,
-            activation=self.activation,
-            kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
-            bias_initializer=arguments.clone_initializer(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
+    def _build_attention(self, name, given, layer_class, *shapes):
+        """Makes an attention, `_<name>_layer`, and the residual connection around."""
+        layer, context = given, contextlib.nullcontext()
+        if layer is None:
+            layer = layer_class(self.num_heads, dropout=self.dropout, **self._own(name))
+            if self.branch_gain != 1:
+                context = values_scaled(layer, self.branch_gain)
+        if not layer.built:
+            with context:
+                layer.build(*shapes)
+        setattr(self, f"_{name}_layer", layer)
+        self._build_residual(name, shapes[0])
 
-    def _normalization_part(self, name, shape):
-        layer = self._new_normalization(name=name, dtype=self.dtype_policy)
-        layer.build(shape)
-        return layer
+    def _build_residual(self, name, shape):
+        setattr(self, f"_{name}_residual", Residual(self, name, shape))
 
-    def _dropout_part(self, name):
-        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+    def _build_feed_forward(self, shape):
+        layer = self.feed_forward
+        if layer is None:
+            own = self._own("feed_forward")
+            if self.branch_gain != 1:
+                own["kernel_initializer"] = scaled(
+                    own["kernel_initializer"], self.branch_gain
+                )
+            layer = FeedForward(
+                self.intermediate_dim,
+                activation=self.activation,
+                gated=self.gated,
+                **own,
+            )
+        if not layer.built:
+            layer.build(shape)
+        self._feedforward = layer
+
+    def _own(self, name):
+        """Arguments of the block's own attention and feed-forward layers."""
+        return {
+            "use_bias": self.use_bias,
+            "kernel_initializer": arguments.clone_initializer(self.kernel_initializer),
+            "bias_initializer": arguments.clone_initializer(self.bias_initializer),
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
+    def _through(self, x, attentions, training=None):
+        """The block around its attentions: one path, cached or not.
+
+        Args:
+            x: `(B, T, D)`.
+            attentions: dict from the name of an attention to a callable, from a tensor
+                like `x` to a pair of a tensor like `x` and anything else.
+            training: bool, whether dropout is on.
+
+        Returns:
+            A pair of the output and a dict of what the attentions told.
+        """
+
+        def beside(attend):
+            def both(x):
+                output, told = attend(x)
+                return output + self._feedforward(x, training=training), told
+
+            return both
+
+        told = {}
+        for name, attend in attentions.items():
+            residual = getattr(self, f"_{name}_residual")
+            branch = beside(attend) if self.parallel else attend
+            x, told[name] = residual(x, branch, training)
+        if not self.parallel:
+            x, _ = self._feedforward_residual(
+                x, lambda x: (self._feedforward(x, training=training), None), training
+            )
+        return x, told
 
     def get_config(self):
         return {
@@ -97,10 +181,21 @@ class TransformerBlock(keras.layers.Layer):
             "attention": arguments.serialize(self.attention),
             "feed_forward": arguments.serialize(self.feed_forward),
             "normalization": arguments.serialize(self.normalization),
+            "use_bias": self.use_bias,
+            "gated": self.gated,
+            "parallel": self.parallel,
+            "sandwich_norm": self.sandwich_norm,
+            "layer_scale": self.layer_scale,
+            "residual_scale": self.residual_scale,
+            "branch_gain": self.branch_gain,
+            "stochastic_depth": self.stochastic_depth,
         }
 
 
-def build_once(layer, *shapes):
-    """Builds a part, unless it is built already, as one out of a saved config is."""
-    if not layer.built:
-        layer.build(*shapes)
+def of_segments(segments):
+    """Arguments for an attention: none without segments, which not all take."""
+    return {} if segments is None else {"segments": segments}
+
+
+def _positive(name, value):
+    return float(arguments.number(name, value, 0, what="a positive number"))

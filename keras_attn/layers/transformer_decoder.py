@@ -5,9 +5,8 @@ import keras
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers import arguments
 from keras_attn.layers.cross_attention import CrossAttention
-from keras_attn.layers.residual import residual
 from keras_attn.layers.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer_block import TransformerBlock, build_once
+from keras_attn.layers.transformer_block import TransformerBlock, of_segments
 from keras_attn.ops import masks
 
 __all__ = ["TransformerDecoder"]
@@ -38,6 +37,24 @@ class TransformerDecoder(TransformerBlock):
         cross_attention: a layer called as `CrossAttention` is, in place of the usual
             one.
         normalization: `"layer_norm"`, `"rms_norm"` or a layer to make copies of.
+        use_bias: bool, whether the block's own attention and feed-forward have biases,
+            and a `"layer_norm"` a beta.
+        gated: bool, whether the block's own feed-forward has a gate, which makes it
+            GEGLU with `activation="gelu"`, SwiGLU with `"silu"`; see `FeedForward`.
+        parallel: bool, whether attention and feed-forward work side by side on one
+            normalized input, as in GPT-J and PaLM, and are one residual branch:
+            `x + attention(norm(x)) + feed_forward(norm(x))`. Takes `normalize_first`
+            and no encoder sequence.
+        sandwich_norm: bool, whether a branch's output is normalized as well, before
+            the sum, as in CogView and Gemma 2. Takes `normalize_first`.
+        layer_scale: float, what the learned factors of a branch's output start at, one
+            for each channel (CaiT). None: there are no such factors.
+        residual_scale: float, factor of `x` in the residual sums, DeepNorm's alpha.
+        branch_gain: float, DeepNorm's beta: factor of the initial kernels of the
+            block's own feed-forward and of its own attention's values and outputs.
+            `deep_norm` gives both for a depth.
+        stochastic_depth: float in [0, 1), rate at which training drops a branch for
+            whole rows of the batch; it is scaled up where it is kept.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -52,6 +69,8 @@ class TransformerDecoder(TransformerBlock):
         use_causal_mask: bool, whether token `i` sees tokens `j <= i` only.
         training: bool, whether dropout is on.
         return_attention_scores: bool, whether to return the weights as well.
+        segments: int `(B, T)`, the same number for the tokens of one of several
+            sequences packed in a row, which then do not see each other.
 
     Returns:
         `(B, T, D)`, or a pair of it and a dict of attention weights:
@@ -59,9 +78,9 @@ class TransformerDecoder(TransformerBlock):
         `"cross_attention"`, `(B, N, T, S)`.
 
     Raises:
-        ValueError: for bad sizes or rates, a width that the heads do not divide,
-            masks of another rank or of floats, an encoder sequence in some calls and
-            not in others.
+        ValueError: for bad sizes, rates or factors, arguments that exclude each other,
+            a width that the heads do not divide, masks of another rank or of floats,
+            an encoder sequence in some calls and not in others.
 
     Example:
         >>> target, source = keras.Input((None, 64)), keras.Input((None, 64))
@@ -71,7 +90,7 @@ class TransformerDecoder(TransformerBlock):
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1
-        (https://arxiv.org/abs/1706.03762).
+        (https://arxiv.org/abs/1706.03762); of the variants, see `TransformerEncoder`.
     """
 
     context_arguments = ("encoder_sequence",)
@@ -88,10 +107,7 @@ class TransformerDecoder(TransformerBlock):
         bias_initializer="zeros",
         normalize_first=False,
         *,
-        attention=None,
-        feed_forward=None,
         cross_attention=None,
-        normalization="layer_norm",
         **kwargs,
     ):
         super().__init__(
@@ -103,41 +119,29 @@ class TransformerDecoder(TransformerBlock):
             kernel_initializer,
             bias_initializer,
             normalize_first,
-            attention=attention,
-            feed_forward=feed_forward,
-            normalization=normalization,
             **kwargs,
         )
         self.cross_attention = arguments.part("cross_attention", cross_attention)
+        self._check_parallel("cross_attention", self.cross_attention)
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        self._check_parallel("encoder_sequence_shape", encoder_sequence_shape)
         shape = decoder_sequence_shape
-        self._self_attention_layer = self.attention or self._attention_part(
-            MultiHeadSelfAttention, "self_attention"
+        self._build_attention(
+            "self_attention", self.attention, MultiHeadSelfAttention, shape
         )
-        build_once(self._self_attention_layer, shape)
-        self._self_attention_layer_norm = self._normalization_part(
-            "self_attention_layer_norm", shape
-        )
-        self._self_attention_dropout = self._dropout_part("self_attention_dropout")
         self._cross_attention_layer = None
         if encoder_sequence_shape is not None:
-            self._cross_attention_layer = self.cross_attention or self._attention_part(
-                CrossAttention, "cross_attention"
+            self._build_attention(
+                "cross_attention",
+                self.cross_attention,
+                CrossAttention,
+                shape,
+                encoder_sequence_shape,
             )
-            build_once(self._cross_attention_layer, shape, encoder_sequence_shape)
-            self._cross_attention_layer_norm = self._normalization_part(
-                "cross_attention_layer_norm", shape
-            )
-            self._cross_attention_dropout = self._dropout_part(
-                "cross_attention_dropout"
-            )
-        self._feedforward = self.feed_forward or self._feed_forward_part()
-        build_once(self._feedforward, shape)
-        self._feedforward_layer_norm = self._normalization_part(
-            "feedforward_layer_norm", shape
-        )
-        self._feedforward_dropout = self._dropout_part("feedforward_dropout")
+        self._build_feed_forward(shape)
+        if not self.parallel:
+            self._build_residual("feedforward", shape)
 
     def call(
         self,
@@ -150,6 +154,7 @@ class TransformerDecoder(TransformerBlock):
         use_causal_mask=True,
         training=None,
         return_attention_scores=False,
+        segments=None,
     ):
         self._check_context(encoder_sequence)
         if decoder_padding_mask is None:
@@ -157,80 +162,42 @@ class TransformerDecoder(TransformerBlock):
         if encoder_padding_mask is None and encoder_sequence is not None:
             encoder_padding_mask = implicit_mask(encoder_sequence)
 
-        def with_scores(attended):
-            return attended if return_attention_scores else (attended, None)
-
         def attend_to_self(x):
-            return with_scores(
-                self._self_attention_layer(
-                    x,
-                    padding_mask=decoder_padding_mask,
-                    attention_mask=decoder_attention_mask,
-                    use_causal_mask=use_causal_mask,
-                    return_attention_scores=return_attention_scores,
-                    training=training,
-                )
+            return self._self_attention_layer(
+                x,
+                padding_mask=decoder_padding_mask,
+                attention_mask=decoder_attention_mask,
+                use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                **of_segments(segments),
             )
 
         def attend_to_encoder(x):
-            return with_scores(
-                self._cross_attention_layer(
-                    x,
-                    encoder_sequence,
-                    padding_mask=encoder_padding_mask,
-                    attention_mask=encoder_attention_mask,
-                    return_attention_scores=return_attention_scores,
-                    training=training,
-                )
-            )
-
-        output, self_scores, cross_scores = self._through(
-            decoder_sequence, attend_to_self, attend_to_encoder, training
-        )
-        if not return_attention_scores:
-            return output
-        scores = {"self_attention": self_scores}
-        if encoder_sequence is not None:
-            scores["cross_attention"] = cross_scores
-        return output, scores
-
-    def _through(self, x, attend_to_self, attend_to_encoder, training):
-        """The block around its two attentions: one path, cached or not.
-
-        Returns:
-            A triple of the output and what the two attentions told, see `residual`.
-        """
-
-        def transform(x):
-            return self._feedforward(x, training=training), None
-
-        x, self_told = residual(
-            x,
-            attend_to_self,
-            self._self_attention_layer_norm,
-            self._self_attention_dropout,
-            self.normalize_first,
-            training,
-        )
-        cross_told = None
-        if self._cross_attention_layer is not None:
-            x, cross_told = residual(
+            return self._cross_attention_layer(
                 x,
-                attend_to_encoder,
-                self._cross_attention_layer_norm,
-                self._cross_attention_dropout,
-                self.normalize_first,
-                training,
+                encoder_sequence,
+                padding_mask=encoder_padding_mask,
+                attention_mask=encoder_attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
             )
-        x, _ = residual(
-            x,
-            transform,
-            self._feedforward_layer_norm,
-            self._feedforward_dropout,
-            self.normalize_first,
-            training,
-        )
-        return x, self_told, cross_told
+
+        def with_scores(attend):
+            return attend if return_attention_scores else lambda x: (attend(x), None)
+
+        attentions = {"self_attention": with_scores(attend_to_self)}
+        if encoder_sequence is not None:
+            attentions["cross_attention"] = with_scores(attend_to_encoder)
+        output, scores = self._through(decoder_sequence, attentions, training)
+        return (output, scores) if return_attention_scores else output
+
+    def _check_parallel(self, name, value):
+        if self.parallel and value is not None:
+            raise ValueError(
+                "A block with `parallel=True` has no cross-attention. "
+                f"Received: {name}={value}"
+            )
 
     def _check_context(self, encoder_sequence):
         has, given = self._cross_attention_layer is not None, encoder_sequence
@@ -241,9 +208,9 @@ class TransformerDecoder(TransformerBlock):
                 f"Received: encoder_sequence={'None' if has else 'a tensor'}"
             )
 
-    def cache_spec(self, batch_size, max_length, has_context=False):
+    def cache_spec(self, batch_size, max_length, has_context=False, **options):
         """See `MultiHeadAttention.cache_spec`: the self-attention's."""
-        return self._self_attention_layer.cache_spec(batch_size, max_length)
+        return self._self_attention_layer.cache_spec(batch_size, max_length, **options)
 
     def project_context(self, encoder_sequence, padding_mask=None):
         """See `MultiHeadAttention.project_context`: of the encoder's output."""
@@ -258,6 +225,7 @@ class TransformerDecoder(TransformerBlock):
         decoder_attention_mask=None,
         encoder_attention_mask=None,
         use_causal_mask=True,
+        segments=None,
         *,
         cache,
         index,
@@ -276,6 +244,7 @@ class TransformerDecoder(TransformerBlock):
                 use_causal_mask=use_causal_mask,
                 cache=cache,
                 index=index,
+                **of_segments(segments),
             )
 
         def attend_to_encoder(x):
@@ -287,10 +256,11 @@ class TransformerDecoder(TransformerBlock):
                 context=context,
             )
 
-        output, cache, _ = self._through(
-            decoder_sequence, attend_to_self, attend_to_encoder, training=False
-        )
-        return output, cache
+        attentions = {"self_attention": attend_to_self}
+        if context is not None:
+            attentions["cross_attention"] = attend_to_encoder
+        output, told = self._through(decoder_sequence, attentions, training=False)
+        return output, told["self_attention"]
 
     def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
         return decoder_sequence_shape
@@ -306,10 +276,13 @@ class TransformerDecoder(TransformerBlock):
         use_causal_mask=True,
         training=None,
         return_attention_scores=False,
+        segments=None,
     ):
         self._check_context(encoder_sequence)
         length = decoder_sequence.shape[1]
-        masks.check(decoder_padding_mask, decoder_attention_mask, length, length)
+        masks.check(
+            decoder_padding_mask, decoder_attention_mask, length, length, segments
+        )
         total = None if encoder_sequence is None else encoder_sequence.shape[1]
         masks.check(encoder_padding_mask, encoder_attention_mask, length, total)
         output = keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)

@@ -3,9 +3,8 @@
 import keras
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.residual import residual
 from keras_attn.layers.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer_block import TransformerBlock, build_once
+from keras_attn.layers.transformer_block import TransformerBlock, of_segments
 from keras_attn.ops import masks
 
 __all__ = ["TransformerEncoder"]
@@ -32,6 +31,23 @@ class TransformerEncoder(TransformerBlock):
             usual one (`num_heads` and `dropout` are then its own).
         feed_forward: a layer in place of the usual `FeedForward`.
         normalization: `"layer_norm"`, `"rms_norm"` or a layer to make copies of.
+        use_bias: bool, whether the block's own attention and feed-forward have biases,
+            and a `"layer_norm"` a beta.
+        gated: bool, whether the block's own feed-forward has a gate, which makes it
+            GEGLU with `activation="gelu"`, SwiGLU with `"silu"`; see `FeedForward`.
+        parallel: bool, whether attention and feed-forward work side by side on one
+            normalized input, as in GPT-J and PaLM, and are one residual branch:
+            `x + attention(norm(x)) + feed_forward(norm(x))`. Takes `normalize_first`.
+        sandwich_norm: bool, whether a branch's output is normalized as well, before
+            the sum, as in CogView and Gemma 2. Takes `normalize_first`.
+        layer_scale: float, what the learned factors of a branch's output start at, one
+            for each channel (CaiT). None: there are no such factors.
+        residual_scale: float, factor of `x` in the residual sums, DeepNorm's alpha.
+        branch_gain: float, DeepNorm's beta: factor of the initial kernels of the
+            block's own feed-forward and of its own attention's values and outputs.
+            `deep_norm` gives both for a depth.
+        stochastic_depth: float in [0, 1), rate at which training drops a branch for
+            whole rows of the batch; it is scaled up where it is kept.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -42,13 +58,15 @@ class TransformerEncoder(TransformerBlock):
             with the padding mask.
         training: bool, whether dropout is on.
         return_attention_scores: bool, whether to return the weights as well.
+        segments: int `(B, T)`, the same number for the tokens of one of several
+            sequences packed in a row, which then do not see each other.
 
     Returns:
         `(B, T, D)`, or a pair of it and the attention weights `(B, N, T, T)`.
 
     Raises:
-        ValueError: for bad sizes or rates, a width that the heads do not divide,
-            masks of another rank or of floats.
+        ValueError: for bad sizes, rates or factors, arguments that exclude each other,
+            a width that the heads do not divide, masks of another rank or of floats.
 
     Example:
         >>> inputs = keras.Input((None, 64))
@@ -57,24 +75,20 @@ class TransformerEncoder(TransformerBlock):
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1
-        (https://arxiv.org/abs/1706.03762).
+        (https://arxiv.org/abs/1706.03762). Layer scale: Touvron et al. 2021
+        (https://arxiv.org/abs/2103.17239). DeepNorm: Wang et al. 2022
+        (https://arxiv.org/abs/2203.00555). Stochastic depth: Huang et al. 2016
+        (https://arxiv.org/abs/1603.09382).
     """
 
     def build(self, inputs_shape):
-        self._self_attention_layer = self.attention or self._attention_part(
-            MultiHeadSelfAttention, "self_attention"
+        self._build_attention(
+            "self_attention", self.attention, MultiHeadSelfAttention, inputs_shape
         )
-        build_once(self._self_attention_layer, inputs_shape)
-        self._self_attention_layer_norm = self._normalization_part(
-            "self_attention_layer_norm", inputs_shape
-        )
-        self._self_attention_dropout = self._dropout_part("self_attention_dropout")
-        self._feedforward_layer_norm = self._normalization_part(
-            "feedforward_layer_norm", inputs_shape
-        )
-        self._feedforward = self.feed_forward or self._feed_forward_part()
-        build_once(self._feedforward, inputs_shape)
-        self._feedforward_dropout = self._dropout_part("feedforward_dropout")
+        # Before its layer: so come KerasHub's weights, other than in the decoder.
+        if not self.parallel:
+            self._build_residual("feedforward", inputs_shape)
+        self._build_feed_forward(inputs_shape)
 
     def call(
         self,
@@ -83,6 +97,7 @@ class TransformerEncoder(TransformerBlock):
         attention_mask=None,
         training=None,
         return_attention_scores=False,
+        segments=None,
     ):
         if padding_mask is None:
             padding_mask = implicit_mask(inputs)
@@ -94,29 +109,14 @@ class TransformerEncoder(TransformerBlock):
                 attention_mask=attention_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
+                **of_segments(segments),
             )
             return output if return_attention_scores else (output, None)
 
-        def transform(x):
-            return self._feedforward(x, training=training), None
-
-        x, scores = residual(
-            inputs,
-            attend,
-            self._self_attention_layer_norm,
-            self._self_attention_dropout,
-            self.normalize_first,
-            training,
-        )
-        x, _ = residual(
-            x,
-            transform,
-            self._feedforward_layer_norm,
-            self._feedforward_dropout,
-            self.normalize_first,
-            training,
-        )
-        return (x, scores) if return_attention_scores else x
+        output, told = self._through(inputs, {"self_attention": attend}, training)
+        if return_attention_scores:
+            return output, told["self_attention"]
+        return output
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
@@ -128,9 +128,10 @@ class TransformerEncoder(TransformerBlock):
         attention_mask=None,
         training=None,
         return_attention_scores=False,
+        segments=None,
     ):
         length = inputs.shape[1]
-        masks.check(padding_mask, attention_mask, length, length)
+        masks.check(padding_mask, attention_mask, length, length, segments)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

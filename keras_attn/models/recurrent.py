@@ -5,6 +5,7 @@ import functools
 import keras
 
 from keras_attn import layers
+from keras_attn.layers.arguments import positive_int
 from keras_attn.layers.attention_base import AttentionBase
 from keras_attn.models.embeddings import two_embeddings
 
@@ -42,8 +43,10 @@ def recurrent_translator(
         target_vocabulary_size: int, number of target token ids; 0 is padding.
             Default: source and target share one vocabulary.
         attention: `"additive"` (Bahdanau), `"dot"`, `"scaled"` or `"general"`
-            (Luong), or one of this library's attention layers; None for a model all
-            of whose knowledge of the source is one vector, the encoder's last states.
+            (Luong; scores over the square root of `hidden_dim`, without which it
+            learns slowly), or one of this library's attention layers; None for a model
+            all of whose knowledge of the source is one vector, the encoder's last
+            states.
         cell: `"gru"` or `"lstm"`.
         num_layers: int, number of encoder layers and of decoder layers.
         hidden_dim: int, width of embeddings, encoder outputs and decoder states.
@@ -73,8 +76,10 @@ def recurrent_translator(
         (https://arxiv.org/abs/1508.04025), Sutskever et al. 2014
         (https://arxiv.org/abs/1409.3215).
     """
+    hidden_dim = positive_int("hidden_dim", hidden_dim)
     if isinstance(attention, str) and attention in _ATTENTIONS:
-        attention = _ATTENTIONS[attention](dtype=dtype, name="attention")
+        options = {"scale": hidden_dim**-0.5} if attention == "general" else {}
+        attention = _ATTENTIONS[attention](dtype=dtype, name="attention", **options)
     elif not isinstance(attention, (AttentionBase, type(None))):
         raise ValueError(
             f"`attention` must be one of {tuple(_ATTENTIONS)}, an attention layer of "

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_attn.ops.spans import Span
 from keras_attn.ops.weighting import evaluate, softmax_weights, swap, weighted_sum
 
 __all__ = ["additive_attention"]
@@ -45,8 +46,8 @@ def additive_attention(
     """
     if not heads_first:
         key, value = swap(key), swap(value)
-    total, length = ops.shape(key)[2], ops.shape(query)[1]
-    allowed, row_has_key = evaluate(mask, query_start, length, total)
+    queries, keys = Span(query_start, ops.shape(query)[1]), Span(0, ops.shape(key)[2])
+    allowed, row_has_key = evaluate(mask, queries, keys)
     sums = ops.expand_dims(swap(query), 3) + ops.expand_dims(key, 2)
     scores = ops.sum(ops.tanh(sums) * ops.cast(vector, sums.dtype), axis=-1)
     weights = softmax_weights(scores, allowed, key.dtype)

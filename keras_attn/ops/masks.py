@@ -8,53 +8,51 @@ path can lose a rule.
 """
 
 import dataclasses
+import functools
+import operator
 import typing
 
 import keras
 import numpy as np
 from keras import ops
 
-__all__ = ["Mask", "Span", "build", "causal", "check", "dense", "join", "padding"]
+from keras_attn.ops.spans import Rule, Span
+
+__all__ = [
+    "Mask",
+    "Span",
+    "build",
+    "causal",
+    "check",
+    "dense",
+    "is_plainly_causal",
+    "join",
+    "padding",
+    "segments",
+    "window",
+]
 
 
-class Span(typing.NamedTuple):
-    """A run of consecutive positions.
+class Mask(Rule):
+    """Base of all masks: a rule that tells which query may attend to which key.
 
-    Attributes:
-        start: first position, a Python int or an int32 scalar tensor.
-        length: number of positions, a Python int or an int32 scalar tensor.
+    `evaluate` gives bools, True = may attend.
     """
 
-    start: typing.Any
-    length: typing.Any
+    def overlap(self, queries, keys):
+        """Which block of queries may attend to anything in which block of keys.
 
-    def positions(self):
-        """The positions as an int32 tensor of shape `(length,)`."""
-        return ops.arange(self.length, dtype="int32") + self.start
-
-    def of(self, tensor, axis):
-        """The slice of `tensor` at these positions of `axis`."""
-        if isinstance(self.start, int) and self.start == 0:
-            length = tensor.shape[axis]
-            if self.length is length and length is not None:
-                return tensor
-        return ops.take(tensor, self.positions(), axis=axis)
-
-
-class Mask:
-    """Base of all masks: a rule that tells which query may attend to which key."""
-
-    def evaluate(self, query, key):
-        """The rule over two spans.
+        What it rules out is skipped by kernels that work block by block, so it may be
+        True too often, but never False too often.
 
         Args:
-            query: `Span` of T query positions.
-            key: `Span` of S key positions.
+            queries, keys: `Blocks`.
 
         Returns:
-            A bool tensor that broadcasts to `(batch, heads, T, S)`; True = attend.
+            A bool array or tensor that broadcasts to `(blocks of queries, blocks of
+            keys)`, or None: any may.
         """
-        raise NotImplementedError
+        return None
 
     @property
     def can_exclude_every_key(self):
@@ -77,9 +75,55 @@ class _Causal(Mask):
             key.positions()[None, :] <= last_visible[:, None], axis=(0, 1)
         )
 
+    def overlap(self, queries, keys):
+        return keys.starts[None, :] <= queries.last[:, None] + self.offset
+
     @property
     def can_exclude_every_key(self):
         return not (isinstance(self.offset, int) and self.offset >= 0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Window(Mask):
+    size: int
+    num_global: int
+
+    def evaluate(self, query, key):
+        i, j = query.positions()[:, None], key.positions()[None, :]
+        near = ops.absolute(i - j) < self.size
+        if self.num_global:
+            near = near | (j < self.num_global) | (i < self.num_global)
+        return ops.expand_dims(near, axis=(0, 1))
+
+    def overlap(self, queries, keys):
+        first, last = queries.starts[:, None], queries.last[:, None]
+        near = keys.starts[None, :] - last < self.size
+        near = near & (first - keys.last[None, :] < self.size)
+        if self.num_global:
+            near = near | (keys.starts[None, :] < self.num_global)
+            near = near | (first < self.num_global)
+        return near
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Segments(Mask):
+    query_ids: typing.Any
+    key_ids: typing.Any
+    query_start: typing.Any
+
+    def evaluate(self, query, key):
+        query = Span(query.start - self.query_start, query.length)
+        i, j = query.of(self.query_ids, axis=1), key.of(self.key_ids, axis=1)
+        same = ops.equal(ops.expand_dims(i, 2), ops.expand_dims(j, 1))
+        return ops.expand_dims(same, axis=1)
+
+    def overlap(self, queries, keys):
+        # Ids in order, as packing makes them, leave no two blocks in doubt.
+        low, high = queries.extremes(self.query_ids)
+        least, most = keys.extremes(self.key_ids)
+        low, high = ops.expand_dims(low, 2), ops.expand_dims(high, 2)
+        least, most = ops.expand_dims(least, 1), ops.expand_dims(most, 1)
+        return ops.any(ops.logical_and(low <= most, least <= high), axis=0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,6 +132,10 @@ class _Padding(Mask):
 
     def evaluate(self, query, key):
         return ops.expand_dims(key.of(self.keep, axis=1), axis=(1, 2))
+
+    def overlap(self, queries, keys):
+        _, most = keys.extremes(ops.any(self.keep, axis=0, keepdims=True))
+        return most > 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,6 +156,11 @@ class _All(Mask):
             result = ops.logical_and(result, mask.evaluate(query, key))
         return result
 
+    def overlap(self, queries, keys):
+        tables = [mask.overlap(queries, keys) for mask in self.masks]
+        tables = [table for table in tables if table is not None]
+        return functools.reduce(operator.and_, tables) if tables else None
+
     @property
     def can_exclude_every_key(self):
         return any(mask.can_exclude_every_key for mask in self.masks)
@@ -124,6 +177,54 @@ def causal(offset=0):
         A `Mask`.
     """
     return _Causal(offset)
+
+
+def window(size, num_global=0):
+    """Query `i` may attend to keys less than `size` positions away.
+
+    Joined with `causal()` it leaves a token itself and the `size - 1` before it.
+
+    Args:
+        size: int, at least 1.
+        num_global: int, how many of the first positions every query may attend to and
+            which may attend to every key: global tokens (Beltagy et al. 2020,
+            https://arxiv.org/abs/2004.05150). Under a causal mask they are known as
+            attention sinks (Xiao et al. 2023, https://arxiv.org/abs/2309.17453).
+
+    Returns:
+        A `Mask`.
+
+    Raises:
+        ValueError: if a size is no int, or below 1 or 0.
+    """
+    for name, value, least in ("size", size, 1), ("num_global", num_global, 0):
+        is_int = hasattr(value, "__index__") and not isinstance(value, bool)
+        if not is_int or value < least:
+            raise ValueError(
+                f"`{name}` of a window must be an int of at least {least}. "
+                f"Received: {name}={value!r}"
+            )
+    return _Window(int(size), int(num_global))
+
+
+def segments(query_ids, key_ids=None, query_start=0):
+    """A query may attend to the keys of its own segment, as of sequences packed in one.
+
+    Args:
+        query_ids: int tensor `(batch, T)`.
+        key_ids: int tensor `(batch, S)`; default: `query_ids`.
+        query_start: position of the first of `query_ids`, an int or an int32 scalar
+            tensor.
+
+    Returns:
+        A `Mask`.
+
+    Raises:
+        ValueError: if ids are of another rank or no integers.
+    """
+    query_ids = _as_ids(query_ids)
+    key_ids = query_ids if key_ids is None else _as_ids(key_ids)
+    return _Segments(query_ids, key_ids, query_start)
 
 
 def padding(mask):
@@ -176,12 +277,20 @@ def join(*masks):
     return _All(tuple(flat))
 
 
+def is_plainly_causal(mask):
+    """Whether `mask` is `causal()` and nothing else."""
+    return (
+        isinstance(mask, _Causal) and isinstance(mask.offset, int) and not mask.offset
+    )
+
+
 def build(
     padding_mask=None,
     attention_mask=None,
     use_causal_mask=False,
     num_queries=None,
     num_keys=None,
+    segment_ids=None,
 ):
     """The mask that an attention layer's call arguments stand for.
 
@@ -191,6 +300,8 @@ def build(
             None.
         use_causal_mask: bool, whether to join `causal()`.
         num_queries, num_keys: ints T and S, where known.
+        segment_ids: `(batch, S)` ints, of queries and keys alike, see `segments`, or
+            None.
 
     Returns:
         A `Mask`, or `None` where nothing is masked.
@@ -199,25 +310,34 @@ def build(
         ValueError: for a mask of another rank, of floats, or known to be of other
             lengths.
     """
-    check(padding_mask, attention_mask, num_queries, num_keys)
+    check(padding_mask, attention_mask, num_queries, num_keys, segment_ids)
     return join(
         causal() if use_causal_mask else None,
+        None if segment_ids is None else segments(segment_ids),
         None if padding_mask is None else padding(padding_mask),
         None if attention_mask is None else dense(attention_mask),
     )
 
 
-def check(padding_mask=None, attention_mask=None, num_queries=None, num_keys=None):
+def check(
+    padding_mask=None,
+    attention_mask=None,
+    num_queries=None,
+    num_keys=None,
+    segment_ids=None,
+):
     """Raise where `build` would, for masks that may be symbolic."""
     for name, mask, shapes, lengths in (
         ("padding_mask", padding_mask, _PADDING_SHAPES, (num_keys,)),
         ("attention_mask", attention_mask, _DENSE_SHAPES, (num_queries, num_keys)),
+        ("segments", segment_ids, _PADDING_SHAPES, (num_keys,)),
     ):
         if mask is None:
             continue
         if isinstance(mask, (list, tuple)):
             mask = np.asarray(mask)
-        _check(name, mask, shapes)
+        _check_rank(name, mask, shapes)
+        _check_dtype(name, mask)
         for length, found in zip(lengths, tuple(mask.shape)[-len(lengths) :]):
             if length is not None and found is not None and length != found:
                 raise ValueError(
@@ -231,14 +351,23 @@ _PADDING_SHAPES = {2: "(batch, keys)"}
 _DENSE_SHAPES = {3: "(batch, queries, keys)", 4: "(batch, heads, queries, keys)"}
 
 
-def _check(name, mask, shapes):
+def _check_rank(name, mask, shapes):
     if len(mask.shape) not in shapes:
         raise ValueError(
             f"`{name}` must be of shape {' or '.join(shapes.values())}. "
             f"Received: {name} of shape {tuple(mask.shape)}"
         )
+
+
+def _check_dtype(name, mask):
     dtype = keras.backend.standardize_dtype(mask.dtype)
-    if dtype != "bool" and "int" not in dtype:
+    if name == "segments":
+        if "int" not in dtype:
+            raise ValueError(
+                "`segments` must be integers, the same for the tokens of one segment. "
+                f"Received: segments of dtype {dtype}"
+            )
+    elif dtype != "bool" and "int" not in dtype:
         raise ValueError(
             f"`{name}` must be a bool tensor, True = may attend (integers 0 and 1 are "
             "taken as well; floats are not, since they are in use with several "
@@ -246,9 +375,16 @@ def _check(name, mask, shapes):
         )
 
 
+def _as_ids(ids):
+    ids = ops.convert_to_tensor(ids)
+    check(segment_ids=ids)
+    return ops.cast(ids, "int32")
+
+
 def _as_bool(name, mask, shapes):
     mask = ops.convert_to_tensor(mask)
-    _check(name, mask, shapes)
+    _check_rank(name, mask, shapes)
+    _check_dtype(name, mask)
     if keras.backend.standardize_dtype(mask.dtype) == "bool":
         return mask
     return ops.not_equal(mask, 0)

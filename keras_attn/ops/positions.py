@@ -2,7 +2,28 @@
 
 from keras import ops
 
-__all__ = ["sinusoids"]
+__all__ = ["segment_positions", "sinusoids"]
+
+
+def segment_positions(segments):
+    """Positions that start again at zero with each segment.
+
+    Args:
+        segments: int tensor `(B, T)`, the same number for neighbours of one segment.
+
+    Returns:
+        An int32 tensor `(B, T)`, as position layers take it for `positions`.
+
+    Example:
+        >>> segment_positions([[1, 1, 1, 2, 2, 0]])
+        [[0, 1, 2, 0, 1, 0]]
+    """
+    segments = ops.convert_to_tensor(segments)
+    place = ops.arange(ops.shape(segments)[1], dtype="int32")
+    is_first = ops.not_equal(segments[:, 1:], segments[:, :-1])
+    starts = ops.where(is_first, place[1:], 0)
+    starts = ops.concatenate([ops.zeros_like(starts[:, :1]), starts], axis=1)
+    return place - ops.associative_scan(ops.maximum, starts, axis=1)
 
 
 def sinusoids(positions, dim, max_wavelength=10000, interleaved=True):

@@ -65,6 +65,16 @@ def self_attention():
     return model(layers.FeedForward(12)(x), target)
 
 
+def linear_attention():
+    """By itself and in a block with another feature map, between softmax attention."""
+    target, (source, context) = ids("target"), encoded()
+    x = layers.SinusoidalPositionEmbedding()(embed(target))
+    x = x + layers.LinearSelfAttention(HEADS, 3, 5)(x, use_causal_mask=True)
+    attention = layers.LinearSelfAttention(HEADS, feature_map="relu")
+    x = layers.TransformerDecoder(12, HEADS, attention=attention)(x, context)
+    return model(layers.TransformerDecoder(12, HEADS)(x), source, target)
+
+
 def general_attention_over_itself():
     target = ids("target")
     x = layers.PositionEmbedding(9)(embed(target))
@@ -306,6 +316,39 @@ def recurrent_decoder_over_a_transformer_encoder():
     return model(decoder(embed(target), context), source, target)
 
 
+def _modern(**options):
+    """Arguments of a block with RMS norm, a gate and no biases."""
+    return dict(
+        normalization="rms_norm",
+        use_bias=False,
+        gated=True,
+        activation="silu",
+        normalize_first=True,
+        **options,
+    )
+
+
+def parallel_blocks():
+    target = ids("target")
+    x = layers.PositionEmbedding(20)(embed(target))
+    options = _modern(parallel=True, layer_scale=0.5, stochastic_depth=0.5)
+    return model(layers.TransformerDecoder(12, HEADS, **options)(x), target)
+
+
+def sandwiched_blocks():
+    target, (source, context) = ids("target"), encoded()
+    options = _modern(sandwich_norm=True)
+    x = layers.TransformerDecoder(12, HEADS, **options)(embed(target), context)
+    return model(x, source, target)
+
+
+def deep_norm_block():
+    target, (source, context) = ids("target"), encoded()
+    options = layers.deep_norm(1, 1)["decoder"]
+    x = layers.TransformerDecoder(12, HEADS, **options)(embed(target), context)
+    return model(x, source, target)
+
+
 CASES = {
     "translator": translator,
     "pre-norm translator": functools.partial(translator, normalize_first=True),
@@ -331,7 +374,11 @@ CASES = {
             dot_products_over_itself,
             recurrent_decoder_over_a_transformer_encoder,
             language_model,
+            parallel_blocks,
+            sandwiched_blocks,
+            deep_norm_block,
             self_attention,
+            linear_attention,
             general_attention_over_itself,
             cross_attention_twice,
             general_attention_over_an_encoder,

@@ -1,6 +1,7 @@
 """The layers under test: how each is made, and what goes in."""
 
 import dataclasses
+import inspect
 import typing
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 from keras_attn import layers
 
 # Distinct primes as far as the heads allow, so that a swapped axis cannot fit.
-SIZES = {"B": 2, "T": 7, "S": 11, "D": 15, "E": 13, "F": 17}
+SIZES = {"B": 2, "T": 7, "S": 11, "D": 15, "E": 13, "F": 17, "N": 3, "H": 8}
 VOCABULARY = 19
 
 
@@ -31,7 +32,7 @@ class Case:
 
     @property
     def has_ids(self):
-        return "D" not in "".join(self.inputs.values())
+        return set(self.inputs.values()) == {"BT"}
 
     def arrays(self, seed=0, **sizes):
         """NumPy inputs; `sizes` in place of some of `SIZES`."""
@@ -86,7 +87,19 @@ EVERY_ATTENTION_ARGUMENT = dict(
     kernel_constraint="max_norm",
     bias_constraint="unit_norm",
     seed=7,
+    num_kv_heads=1,
+    query_key_normalization="rms_norm",
+    scale=0.5,
+    soft_cap=3.0,
+    use_sinks=True,
+    use_output_gate=True,
+    use_output_bias=True,
 )
+EVERY_LINEAR_ARGUMENT = {
+    name: value
+    for name, value in EVERY_ATTENTION_ARGUMENT.items()
+    if name in inspect.signature(layers.LinearSelfAttention).parameters
+} | {"feature_map": "relu"}
 EVERY_BLOCK_ARGUMENT = dict(
     intermediate_dim=29,
     num_heads=5,
@@ -98,6 +111,25 @@ EVERY_BLOCK_ARGUMENT = dict(
     normalize_first=True,
 )
 BLOCK = dict(intermediate_dim=29, num_heads=3)
+MODERN_BLOCK = dict(
+    **BLOCK,
+    activation="silu",
+    normalize_first=True,
+    normalization="rms_norm",
+    use_bias=False,
+    gated=True,
+    sandwich_norm=True,
+)
+PARALLEL_BLOCK = dict(
+    **BLOCK,
+    normalize_first=True,
+    use_bias=False,
+    parallel=True,
+    layer_scale=0.5,
+    stochastic_depth=0.1,
+)
+DEEP_NORM_BLOCK = dict(**BLOCK, residual_scale=1.5, branch_gain=0.5)
+HEADS, SCORES = {"inputs": "BTNH"}, {"scores": "BNTS"}
 ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
 DECODER = {"decoder_sequence": "BTD"}
 BOTH = {"decoder_sequence": "BTD", "encoder_sequence": "BSE"}
@@ -127,6 +159,15 @@ def _case(layer_class, inputs, arguments, **kwargs):
 
 def _there_and_back(layer, inputs):
     return layer(layer(**inputs), reverse=True)
+
+
+def _rotary(dtype):
+    return layers.RotaryPositionEmbedding(dtype=dtype, rotary_dim=2, name="rotary")
+
+
+def _positions(dtype):
+    bias = layers.RelativePositionBias(3, dtype=dtype, name="relative")
+    return [_rotary(dtype), bias]
 
 
 def _attention(dtype):
@@ -182,6 +223,37 @@ CASES = {
     "self_attention_every_argument": _case(
         layers.MultiHeadSelfAttention, ONE, EVERY_ATTENTION_ARGUMENT, scores=True
     ),
+    "self_attention_window": _case(
+        layers.MultiHeadSelfAttention,
+        ONE,
+        dict(num_heads=3, window=3, num_global_tokens=2, position=_positions),
+        scores=True,
+    ),
+    "attention_window": _case(
+        layers.MultiHeadAttention,
+        {"query": "BTD", "value": "BSE"},
+        dict(num_heads=2, key_dim=4, window=3, num_global_tokens=2, position=_rotary),
+        scores=True,
+    ),
+    "alibi": _case(layers.AlibiPositionBias, SCORES, {}),
+    "relative": _case(layers.RelativePositionBias, SCORES, dict(num_heads=3)),
+    "relative_every_argument": _case(
+        layers.RelativePositionBias,
+        SCORES,
+        dict(
+            num_heads=3,
+            num_buckets=8,
+            max_distance=9,
+            bidirectional=False,
+            initializer="he_normal",
+        ),
+    ),
+    "linear_self_attention": _case(
+        layers.LinearSelfAttention, ONE, dict(num_heads=3), scores=True
+    ),
+    "linear_self_attention_every_argument": _case(
+        layers.LinearSelfAttention, ONE, EVERY_LINEAR_ARGUMENT, scores=True
+    ),
     "cross_attention": _case(
         layers.CrossAttention,
         TWO,
@@ -200,7 +272,13 @@ CASES = {
     "dot_product_attention_every_argument": _case(
         layers.DotProductAttention,
         {"query": "BTD", "value": "BSE"},
-        dict(score="general", dropout=0.1, kernel_initializer="he_normal", seed=7),
+        dict(
+            score="general",
+            dropout=0.1,
+            kernel_initializer="he_normal",
+            seed=7,
+            scale=0.5,
+        ),
         scores=True,
     ),
     "additive_attention": _case(
@@ -246,6 +324,21 @@ CASES = {
         ONE,
         dict(max_wavelength=500, interleaved=False),
     ),
+    "rotary": _case(layers.RotaryPositionEmbedding, HEADS, {}),
+    "rotary_every_argument": _case(
+        layers.RotaryPositionEmbedding,
+        HEADS,
+        dict(
+            max_wavelength=500,
+            rotary_dim=6,
+            pairing="interleaved",
+            scaling={
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        ),
+    ),
     "positions": _case(
         layers.PositionEmbedding,
         ONE,
@@ -284,6 +377,7 @@ CASES = {
             use_bias=False,
             kernel_initializer="he_normal",
             bias_initializer="ones",
+            gated=True,
         ),
     ),
     "encoder": _case(layers.TransformerEncoder, ONE, BLOCK, scores=True),
@@ -299,11 +393,24 @@ CASES = {
         {**BLOCK, **PARTS, "normalization": "rms_norm", "normalize_first": True},
         scores=True,
     ),
+    "encoder_modern": _case(layers.TransformerEncoder, ONE, MODERN_BLOCK, scores=True),
+    "encoder_parallel": _case(
+        layers.TransformerEncoder, ONE, PARALLEL_BLOCK, scores=True
+    ),
+    "encoder_deep_norm": _case(
+        layers.TransformerEncoder, ONE, DEEP_NORM_BLOCK, scores=True
+    ),
     "decoder": _case(layers.TransformerDecoder, DECODER, BLOCK, scores=True),
     "decoder_every_argument": _case(
         layers.TransformerDecoder, DECODER, EVERY_BLOCK_ARGUMENT, scores=True
     ),
     "decoder_of_two": _case(layers.TransformerDecoder, BOTH, BLOCK, scores=True),
+    "decoder_parallel": _case(
+        layers.TransformerDecoder, DECODER, PARALLEL_BLOCK, scores=True
+    ),
+    "decoder_of_two_modern": _case(
+        layers.TransformerDecoder, BOTH, MODERN_BLOCK, scores=True
+    ),
     "decoder_of_two_every_argument": _case(
         layers.TransformerDecoder, BOTH, EVERY_BLOCK_ARGUMENT, scores=True
     ),
@@ -319,7 +426,9 @@ CASES = {
 # shape of every operation.
 FEW = [
     "cross_attention",
+    "linear_self_attention",
     "positions",
+    "rotary",
     "tokens",
     "encoder",
     "decoder_of_two",

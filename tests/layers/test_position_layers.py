@@ -1,4 +1,4 @@
-"""The two position layers: values, starts, lengths, masks."""
+"""The two layers that add positions: values, starts, lengths, masks, resizing."""
 
 import keras
 import numpy as np
@@ -136,3 +136,55 @@ def test_far_sines_in_half_precision(policy):
     found = array(keras.ops.cast(sines(dtype=policy)(x, start_index=5000), "float32"))
     assert_close(found, expected, 5e-3)
     assert np.abs(np.diff(found[0], axis=0)).max(-1).min() > 0.4
+
+
+@pytest.mark.every_backend
+def test_resize_extends_and_cuts():
+    layer = learned(initializer="ones", name="places")
+    old = table(layer)
+    longer = layer.resize(ROOM + 3)
+    assert (longer.name, longer.sequence_length) == ("places", ROOM + 3)
+    assert_equal(longer.position_embeddings[:ROOM], old)
+    assert_equal(longer.position_embeddings[ROOM:], np.ones((3, WIDTH)))
+    assert_equal(layer.resize(4).position_embeddings, old[:4])
+    assert_equal(table(layer), old)
+    x = normal(2, ROOM + 3, WIDTH)
+    assert_close(longer(x), x + array(longer.position_embeddings), 1e-6)
+    with pytest.raises(ValueError, match="learned 4 positions"):
+        layer.resize(4)(x)
+
+
+@pytest.mark.parametrize("length", [ROOM, 1, 4, 14, 40])
+def test_resize_interpolates_as_pytorch_does(length):
+    torch = pytest.importorskip("torch")
+    layer = learned(dtype="mixed_bfloat16", trainable=False)
+    old = torch.tensor(table(layer)).T[None]
+    expected = torch.nn.functional.interpolate(old, size=length, mode="linear")
+    resized = layer.resize(length, method="interpolate")
+    assert_close(resized.position_embeddings, expected[0].T.numpy(), 1e-5)
+    assert resized.dtype_policy.name == "mixed_bfloat16" and not resized.trainable
+
+
+def test_resize_within_a_model():
+    inputs = keras.Input((None, WIDTH))
+    model = keras.Model(inputs, keras.layers.Dense(3)(learned(name="places")(inputs)))
+
+    def clone(layer):
+        if layer.name == "places":
+            return layer.resize(20)
+        return type(layer).from_config(layer.get_config())
+
+    longer = keras.models.clone_model(model, clone_function=clone)
+    longer.layers[-1].set_weights(model.layers[-1].get_weights())
+    x = normal(2, 20, WIDTH)
+    assert_close(longer(x[:, :ROOM]), model(x[:, :ROOM]), 1e-6)
+    assert longer(x).shape == (2, 20, 3)
+
+
+def test_resizes_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="before it is built"):
+        layers.PositionEmbedding(ROOM).resize(12)
+    with pytest.raises(ValueError, match="'extend' or 'interpolate'.*method='bicubic'"):
+        learned().resize(12, method="bicubic")
+    with pytest.raises(ValueError, match="positive int.*sequence_length=0"):
+        learned().resize(0)

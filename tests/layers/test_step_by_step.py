@@ -67,9 +67,17 @@ def test_self_attention(sizes, kernel):
     }
 
 
-@pytest.mark.parametrize("normalize_first", [False, True])
-def test_decoder(normalize_first):
-    layer = layers.TransformerDecoder(7, HEADS, normalize_first=normalize_first)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalize_first": True},
+        {"normalize_first": True, "sandwich_norm": True, "use_bias": False},
+        {"residual_scale": 1.5, "layer_scale": 0.5, "stochastic_depth": 0.5},
+    ],
+)
+def test_decoder(options):
+    layer = layers.TransformerDecoder(7, HEADS, **options)
     layer.build(X.shape, CONTEXT.shape)
     fill_weights(layer)
     context = layer.project_context(
@@ -80,6 +88,14 @@ def test_decoder(normalize_first):
         X, CONTEXT, decoder_padding_mask=KEEP, encoder_padding_mask=CONTEXT_KEEP
     )
     assert_close(found, expected)
+
+
+def test_parallel_decoder():
+    layer = layers.TransformerDecoder(7, HEADS, normalize_first=True, parallel=True)
+    layer.build(X.shape)
+    fill_weights(layer)
+    found, _ = in_steps(layer, [2, 1, 1, 1], "decoder_padding_mask")
+    assert_close(found, layer(X, decoder_padding_mask=KEEP))
 
 
 @pytest.mark.every_backend

@@ -1,0 +1,286 @@
+"""BERT's arrangement against `transformers`, and a classifier on the same encoder."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from tensors import array, assert_close, fill_weights, lengths_mask, normal
+from torch_weights import copy_dense, copy_table, random_model, weights_of
+
+from keras_attn.inspection import attention_maps
+from keras_attn.models import masked_language_model, text_classifier
+from keras_attn.training import MaskedCrossentropy
+
+V, T = 19, 7
+LENGTHS = [7, 4, 1]
+SMALL = dict(
+    vocabulary_size=V,
+    num_layers=2,
+    hidden_dim=6,
+    intermediate_dim=11,
+    num_heads=2,
+    max_length=9,
+)
+IN_BLOCK = [
+    *(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+]
+
+
+def tokens(length=T):
+    """Three texts, padded."""
+    ids = np.random.default_rng(0).integers(1, V, (3, T)) * lengths_mask(LENGTHS, T)
+    return ids[:, :length].astype("int32")
+
+
+def segments():
+    return np.random.default_rng(1).integers(0, 2, (3, T)).astype("int32")
+
+
+def model_inputs(model):
+    if len(model.inputs) == 1:
+        return tokens()
+    return {"tokens": tokens(), "segments": segments()}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fill_weights(masked_language_model(**SMALL))
+
+
+@pytest.fixture(scope="module")
+def classifiers():
+    return {
+        pooling: fill_weights(text_classifier(**SMALL, num_classes=5, pooling=pooling))
+        for pooling in ("first", "mean")
+    }
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return random_model(
+        "BertForMaskedLM",
+        "BertConfig",
+        vocab_size=V,
+        num_hidden_layers=2,
+        hidden_size=6,
+        intermediate_size=11,
+        num_attention_heads=2,
+        max_position_embeddings=9,
+        type_vocab_size=2,
+    )
+
+
+def run_bert(bert, with_segments=True):
+    """Its vectors and its logits, `(3, T, 6)` and `(3, T, V)`."""
+    import torch
+
+    kinds = segments() if with_segments else 0 * segments()
+    with torch.no_grad():
+        outputs = bert(
+            input_ids=torch.tensor(tokens()).long(),
+            attention_mask=torch.tensor(tokens() != 0).long(),
+            token_type_ids=torch.tensor(kinds).long(),
+            output_hidden_states=True,
+        )
+    return outputs.hidden_states[-1].numpy(), outputs.logits.numpy()
+
+
+def copy_encoder(model, weights):
+    start = "bert.embeddings."
+    copy_table(model.get_layer("embedding"), weights[f"{start}word_embeddings.weight"])
+    positions = weights[f"{start}position_embeddings.weight"]
+    kinds = weights[f"{start}token_type_embeddings.weight"]
+    if len(model.inputs) > 1:
+        copy_table(model.get_layer("segment"), kinds)
+    else:
+        positions = positions + kinds[0]  # What BERT adds where all are of kind 0.
+    copy_table(model.get_layer("position"), positions)
+    copy_dense(model.get_layer("norm"), weights, f"{start}LayerNorm")
+    for i in range(2):
+        names = [f"bert.encoder.layer.{i}.{name}" for name in IN_BLOCK]
+        copy_dense(model.get_layer(f"encoder_{i}"), weights, *names)
+
+
+@pytest.mark.parametrize("num_segments", [None, 2])
+def test_logits_of_transformers(bert, num_segments):
+    weights = weights_of(bert)
+    ours = masked_language_model(**SMALL, num_segments=num_segments)
+    copy_encoder(ours, weights)
+    head = "cls.predictions."
+    copy_dense(ours.get_layer("head"), weights, f"{head}transform.dense")
+    copy_dense(ours.get_layer("head_norm"), weights, f"{head}transform.LayerNorm")
+    copy_table(ours.get_layer("head_bias"), weights[f"{head}bias"])
+    if num_segments:
+        assert ours.count_params() == bert.num_parameters()
+    _, expected = run_bert(bert, with_segments=num_segments is not None)
+    assert np.abs(expected).max() > 0.3
+    assert_close(ours(model_inputs(ours)), expected, 1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_classes_of_the_vectors_of_transformers(bert, pooling):
+    ours = text_classifier(**SMALL, num_classes=5, pooling=pooling, num_segments=2)
+    copy_encoder(ours, weights_of(bert))
+    kernel, bias = normal(6, 5, seed=2), normal(5, seed=3)
+    ours.get_layer("logits").set_weights([kernel, bias])
+    vectors, _ = run_bert(bert)
+    real = (tokens() != 0)[:, :, None]
+    pooled = {
+        "first": vectors[:, 0],
+        "mean": (vectors * real).sum(axis=1) / real.sum(axis=1),
+    }
+    assert_close(ours(model_inputs(ours)), pooled[pooling] @ kernel + bias, 1e-4)
+
+
+@pytest.mark.every_backend
+def test_padding_changes_nothing(model, classifiers):
+    for row, length in enumerate(LENGTHS):
+        alone = tokens()[row : row + 1, :length]
+        assert_close(model(tokens())[row, :length], model(alone)[0])
+        for classifier in classifiers.values():
+            assert_close(classifier(tokens())[row], classifier(alone)[0])
+
+
+@pytest.mark.every_backend
+def test_each_token_sees_all_others(model):
+    before = array(model(tokens()))
+    for position in range(T):
+        changed = tokens()
+        changed[0, position] = changed[0, position] % (V - 1) + 1
+        moved = np.abs(array(model(changed)) - before).max(axis=-1)
+        assert moved[0].min() > 1e-5
+        assert moved[1:].max() == 0
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("num_segments", [None, 2])
+def test_attention_maps(num_segments):
+    options = {**SMALL, "num_segments": num_segments}
+    for model in (
+        masked_language_model(**options),
+        text_classifier(**options, num_classes=5, pooling="first"),
+        text_classifier(**options, num_classes=5, pooling="mean"),
+    ):
+        inputs = {"tokens": tokens(), "segments": segments()}
+        maps = attention_maps(fill_weights(model), inputs)
+        assert maps.keys() == {"encoder_0", "encoder_1"}
+        for weights in maps.values():
+            assert weights.shape == (3, 2, T, T)
+            assert_close(weights.sum(axis=-1), np.ones((3, 2, T)))
+            assert (weights[2, :, :, 1:] == 0).all()
+            assert weights[0].std() > 0.01
+
+
+@pytest.mark.every_backend
+def test_training_lowers_the_loss():
+    """One token in four is hidden under a mask token, as in the paper one in seven."""
+    mask_token = V - 1
+    ids = np.random.default_rng(0).integers(1, mask_token, (8, T)).astype("int32")
+    hidden = np.arange(8 * T).reshape(8, T) % 4 == 0
+    model = masked_language_model(**SMALL)
+    model.compile(keras.optimizers.Adam(1e-2), MaskedCrossentropy(), jit_compile=False)
+    losses = model.fit(
+        np.where(hidden, mask_token, ids),
+        np.where(hidden, ids, 0),
+        epochs=12,
+        verbose=0,
+    ).history["loss"]
+    assert losses[0] == pytest.approx(np.log(V), rel=0.4)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_classifier_takes_the_encoder_of_a_language_model(model, classifiers):
+    vectors = []
+    for taker in (model, text_classifier(**SMALL, num_classes=5)):
+        for layer in taker.layers:
+            if layer.name in ("embedding", "position", "norm", "encoder_0"):
+                layer.set_weights(model.get_layer(layer.name).get_weights())
+        first = keras.Model(taker.input, taker.get_layer("encoder_0").output)
+        vectors.append(first(tokens()))
+    assert_close(*vectors, 1e-6)
+
+
+def test_inputs_and_outputs(model, classifiers):
+    assert model.input.name == "tokens" and model.input.dtype == "int32"
+    assert model.input_shape == (None, None)
+    assert model.output_shape == (None, None, V)
+    assert classifiers["first"].output_shape == (None, 5)
+    with_segments = masked_language_model(**SMALL, num_segments=2)
+    assert with_segments.input.keys() == {"tokens", "segments"}
+    assert {tensor.dtype for tensor in with_segments.inputs} == {"int32"}
+
+
+@pytest.mark.parametrize("make", [masked_language_model, text_classifier])
+@pytest.mark.parametrize("options", [{}, {"num_segments": 2}, {"pooling": "mean"}])
+def test_saved_and_loaded(tmp_path, make, options):
+    if make is text_classifier:
+        options = {**options, "num_classes": 5}
+    elif "pooling" in options:
+        pytest.skip("a language model pools nothing")
+    model = fill_weights(make(**SMALL, **options))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = model_inputs(model)
+    assert_close(loaded(inputs), model(inputs), 1e-6)
+    assert loaded.name == make.__name__
+
+
+@pytest.mark.parametrize("make", [masked_language_model, text_classifier])
+def test_dtype_and_name(make):
+    options = {"num_classes": 5} if make is text_classifier else {}
+    model = make(**SMALL, **options, dtype="mixed_bfloat16", name="mine")
+    assert model.name == "mine"
+    with_weights = [layer for layer in model.layers if layer.weights]
+    assert {layer.compute_dtype for layer in with_weights} == {"bfloat16"}
+    assert {weight.dtype for weight in model.weights} == {"float32"}
+
+
+@pytest.mark.parametrize("make", [masked_language_model, text_classifier])
+def test_the_defaults_are_the_papers_base_model(make):
+    parameters = inspect.signature(make).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+    expected = dict(
+        num_layers=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        num_heads=12,
+        max_length=512,
+        dropout=0.1,
+        activation="gelu",
+    )
+    assert defaults | expected == defaults
+
+
+BAD = [
+    ("vocabulary_size", 0),
+    ("num_layers", 0),
+    ("hidden_dim", -6),
+    ("intermediate_dim", 0),
+    ("num_heads", 4),
+    ("max_length", 0),
+    ("max_length", None),
+    ("num_segments", 0),
+    ("dropout", 1.0),
+    ("num_classes", 0),
+    ("pooling", "token"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_bad_arguments(name, value):
+    with pytest.raises(ValueError, match="Received: |Invalid value received"):
+        text_classifier(**{**SMALL, "num_classes": 5, name: value})
+    if name not in ("num_classes", "pooling"):
+        with pytest.raises(ValueError, match="Received: |Invalid value received"):
+            masked_language_model(**{**SMALL, name: value})
+
+
+def test_a_text_that_is_too_long(model):
+    with pytest.raises(ValueError, match="learned 9 positions.*Received: 10 tokens"):
+        model(np.ones((1, 10), "int32"))

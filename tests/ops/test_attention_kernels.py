@@ -1,0 +1,325 @@
+"""All kernels give the same outputs and gradients, whatever they are asked for."""
+
+import itertools
+
+import hypothesis
+import keras
+import numpy as np
+import pytest
+from hypothesis import strategies
+from numpy_attention import attention
+from tensors import array, assert_close, gradients, normal
+
+from keras_attn.ops import attention_kernel, biases, blockwise, masks
+from keras_attn.ops import dot_product_attention as attend
+
+B, T, S, N, H, V = 2, 19, 29, 6, 5, 7
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks that no length here is a multiple of."""
+    monkeypatch.setattr(blockwise, "_block_sizes", lambda *_: (8, 16))
+
+
+def keep(*shape, share=0.6, seed=0):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+def packed(seed=0):
+    return np.sort(np.random.default_rng(seed).integers(0, 4, (B, S)), axis=1)
+
+
+def with_an_empty_row(mask):
+    mask[0] = False
+    return mask
+
+
+# Name -> the number of queries, and a mask of them and of S keys.
+MASKS = {
+    "none": (T, lambda: None),
+    "causal": (S, masks.causal),
+    "causal, ahead": (T, lambda: masks.causal(3)),
+    "causal, with rows that see nothing": (T, lambda: masks.causal(-9)),
+    "padding": (T, lambda: masks.padding(with_an_empty_row(keep(B, S)))),
+    "window": (S, lambda: masks.causal() & masks.window(7)),
+    "symmetric window with globals": (S, lambda: masks.window(5, num_global=3)),
+    "segments": (S, lambda: masks.causal() & masks.segments(packed())),
+    "dense": (T, lambda: masks.dense(keep(B, N, T, S))),
+}
+
+# Name -> number of key heads, bias, soft cap, whether there are sinks.
+FEATURES = {
+    "plain": (N, None, None, False),
+    "grouped, dense bias, cap, sinks": (2, "dense", 2.0, True),
+    "grouped, relative bias": (3, "relative", None, False),
+    "multi-query, ALiBi, sinks": (1, "alibi", None, True),
+    "bias of keys, cap": (N, "of keys", 1.0, False),
+}
+
+
+def function_of(mask, features, **options):
+    """Attention as a function of all that has a gradient, and arrays for it."""
+    _, bias, soft_cap, has_sinks = features
+
+    def function(query, key, value, *others):
+        others = list(others)
+        given = None
+        if bias in ("dense", "of keys"):
+            given = others.pop(0)
+        elif bias == "relative":
+            given = biases.relative(others.pop(0), max_distance=20)
+        elif bias == "alibi":
+            given = biases.alibi(biases.alibi_slopes(N))
+        sinks = others.pop(0) if has_sinks else None
+        return attend(
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=given,
+            soft_cap=soft_cap,
+            sinks=sinks,
+            **options,
+        )
+
+    return function
+
+
+def arrays_of(length, features, total=S):
+    kv_heads, bias, _, has_sinks = features
+    arrays = [
+        normal(B, length, N, H),
+        normal(B, total, kv_heads, H, seed=1),
+        normal(B, total, kv_heads, V, seed=2),
+    ]
+    shapes = {"dense": (1, N, length, total), "of keys": (B, 1, 1, total)}
+    if bias in shapes:
+        arrays.append(normal(*shapes[bias], seed=3))
+    elif bias == "relative":
+        arrays.append(normal(8, N, seed=3))
+    if has_sinks:
+        arrays.append(normal(N, seed=4))
+    return arrays
+
+
+def compare(mask, features, arrays, tolerance=1e-5):
+    """Outputs of the two kernels, and gradients of a sum with random signs."""
+    signs = normal(*arrays[0].shape[:3], arrays[2].shape[-1], seed=5)
+    outputs, found = [], []
+    for kernel in "full", "blockwise":
+        function = function_of(mask, features, kernel=kernel)
+        outputs.append(array(function(*map(keras.ops.convert_to_tensor, arrays))))
+        found.append(gradients(lambda *a, f=function: f(*a) * signs, *arrays))
+    assert_close(outputs[1], outputs[0], tolerance)
+    for one, other in zip(*found):
+        assert np.isfinite(other).all()
+        assert_close(other, one, 10 * tolerance)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize(
+    ("mask", "features"),
+    [
+        ("causal", "grouped, dense bias, cap, sinks"),
+        ("padding", "multi-query, ALiBi, sinks"),
+        ("symmetric window with globals", "grouped, relative bias"),
+        ("segments", "plain"),
+    ],
+)
+def test_blockwise_is_full(mask, features):
+    length, mask = MASKS[mask]
+    compare(mask(), FEATURES[features], arrays_of(length, FEATURES[features]))
+
+
+@pytest.mark.parametrize(
+    ("mask", "features"), list(zip(MASKS, itertools.cycle(FEATURES)))
+)
+def test_blockwise_is_full_under_every_mask(mask, features):
+    length, mask = MASKS[mask]
+    compare(mask(), FEATURES[features], arrays_of(length, FEATURES[features]))
+
+
+@hypothesis.settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+@hypothesis.given(
+    strategies.integers(1, 40),
+    strategies.integers(1, 40),
+    strategies.lists(strategies.sampled_from(["causal", "window", "pad"]), max_size=3),
+    strategies.sampled_from(sorted(FEATURES)),
+    strategies.integers(0, 99),
+)
+def test_blockwise_is_full_for_any_lengths(length, total, kinds, features, seed):
+    rng = np.random.default_rng(seed)
+    makers = {
+        "causal": lambda: masks.causal(int(rng.integers(-5, 6))),
+        "window": lambda: masks.window(
+            int(rng.integers(1, 30)), num_global=int(rng.integers(0, 4))
+        ),
+        "pad": lambda: masks.padding(rng.random((B, total)) < 0.8),
+    }
+    mask = masks.join(*(makers[kind]() for kind in kinds))
+    arrays = arrays_of(length, FEATURES[features], total)
+    compare(mask, FEATURES[features], arrays)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kernel", ["full", "blockwise", "fused"])
+def test_every_kernel_is_the_reference(kernel):
+    query, key, value = arrays_of(T, (2, None, None, False))
+    allowed = with_an_empty_row(keep(B, S))
+    bias = normal(B, N, T, S, seed=3)
+    if keras.backend.backend() == "jax":
+        value = value[..., :H]  # else its fused kernel is refused
+    found = attend(
+        query, key, value, mask=masks.padding(allowed), bias=bias, kernel=kernel
+    )
+    repeated = [np.repeat(x, N // 2, axis=2) for x in (key, value)]
+    expected, _ = attention(
+        query, *repeated, allowed=allowed[:, None, None], bias=bias.astype("float64")
+    )
+    assert_close(found, expected)
+
+
+def test_soft_cap_and_sinks_are_what_they_say():
+    query, key, value = arrays_of(T, (N, None, None, False))
+    sinks = normal(N, seed=4)
+    found = attend(query, key, value, soft_cap=0.5, sinks=sinks, kernel="blockwise")
+    scores = np.einsum("btnh,bsnh->bnts", query, key) / np.sqrt(H)
+    exponentials = np.exp(0.5 * np.tanh(scores / 0.5))
+    total = exponentials.sum(-1) + np.exp(sinks)[:, None]
+    expected = np.einsum("bnts,bsnv->btnv", exponentials / total[..., None], value)
+    assert_close(found, expected)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_near_float32(dtype):
+    query, key, value = arrays_of(T, (3, None, None, False))
+    exact = attend(query, key, value, kernel="full")
+    half = [keras.ops.cast(x, dtype) for x in (query, key, value)]
+    found = attend(*half, kernel="blockwise")
+    assert keras.backend.standardize_dtype(found.dtype) == dtype
+    tolerance = {"bfloat16": 4e-2, "float16": 5e-3}[dtype]
+    assert_close(keras.ops.cast(found, "float32"), exact, tolerance)
+
+
+@pytest.mark.every_backend
+def test_dropout_has_the_right_rate_and_one_draw_forward_and_backward():
+    query, key = normal(1, 64, 1, 4), normal(1, 96, 1, 4, seed=1)
+    value = np.eye(96, dtype="float32")[None, :, None]  # outputs are the weights
+
+    def function(query, key, value):
+        return attend(query, key, value, dropout=0.3, seed=7, kernel="blockwise")
+
+    weights = array(attend(query, key, value, kernel="full"))
+    dropped = array(function(*map(keras.ops.convert_to_tensor, (query, key, value))))
+    kept = dropped != 0
+    # 6144 draws: the share is within 5 standard deviations, 0.03.
+    assert abs(kept.mean() - 0.7) < 0.03
+    assert (
+        kept.mean(axis=(0, 2, 3)).min() > 0.4 and kept.mean(axis=(0, 1, 2)).min() > 0.4
+    )
+    np.testing.assert_allclose(dropped[kept], (weights / 0.7)[kept], rtol=1e-5)
+    # The gradient in the value is the sum of the weights as they were dropped.
+    *_, of_value = gradients(function, query, key, value)
+    assert_close(of_value[0, :, 0, 0], dropped[0, :, 0].sum(axis=0))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_lengths_that_are_not_known(jit_compile):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("of tf.function")
+    import tensorflow as tf
+
+    ids = packed()[:, :S]
+
+    def function(query, key, value, ids):
+        mask = masks.causal() & masks.window(9) & masks.segments(ids)
+        return attend(query, key, value, mask=mask, kernel="blockwise")
+
+    spec = [tf.TensorSpec([None, None, N, x]) for x in (H, H, V)]
+    compiled = tf.function(
+        function,
+        input_signature=[*spec, tf.TensorSpec([None, None], tf.int64)],
+        jit_compile=jit_compile,
+    )
+    arrays = arrays_of(S, (N, None, None, False))
+    mask = masks.causal() & masks.window(9) & masks.segments(ids)
+    assert_close(compiled(*arrays, ids), attend(*arrays, mask=mask, kernel="full"))
+
+
+class TestChoice:
+    """Which kernel runs, seen by what it is called with."""
+
+    @pytest.fixture
+    def called(self, monkeypatch):
+        from keras_attn.ops import attention as module
+
+        found = []
+        for name in "blockwise_attention", "_fused", "softmax_weights":
+            real = getattr(module, name)
+            monkeypatch.setattr(
+                module,
+                name,
+                lambda *a, real=real, name=name, **k: (
+                    found.append(name),
+                    real(*a, **k),
+                )[1],
+            )
+        return found
+
+    def test_context_and_argument(self, called):
+        x = normal(1, 5, 1, 4)
+        with attention_kernel("blockwise"):
+            attend(x, x, x)
+            attend(x, x, x, kernel="full")
+        attend(x, x, x, kernel="full")
+        assert called == ["blockwise_attention", "softmax_weights", "softmax_weights"]
+
+    def test_long_sequences_go_block_by_block(self, called, monkeypatch):
+        monkeypatch.setattr(blockwise, "_block_sizes", lambda *_: (512, 512))
+        if keras.backend.backend() != "tensorflow":
+            pytest.skip("the rule of TensorFlow")
+        x, short = normal(1, 1024, 1, 4), normal(1, 1000, 1, 4)
+        attend(x, x, x)
+        attend(short, x, x)
+        attend(x, x, x, return_weights=True)
+        assert called == ["blockwise_attention", "softmax_weights", "softmax_weights"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"return_weights": True}, "blockwise kernel cannot serve return_weights"),
+        (
+            {"key_positions": np.arange(2)},
+            "blockwise kernel cannot serve key_positions",
+        ),
+    ],
+)
+def test_what_the_blockwise_kernel_cannot_serve(arguments, message):
+    x = keras.ops.ones((1, 2, 1, 2))
+    with pytest.raises(ValueError, match=message):
+        attend(x, x, x, kernel="blockwise", **arguments)
+
+
+def test_heads_that_groups_do_not_divide():
+    x, keys = keras.ops.ones((1, 2, 4, 2)), keras.ops.ones((1, 2, 3, 2))
+    with pytest.raises(
+        ValueError, match="multiple of the number of key heads.*4 and 3"
+    ):
+        attend(x, keys, keys)
+
+
+def test_unknown_kernel_in_a_context():
+    with (
+        pytest.raises(ValueError, match="`kernel` must be one of.*'flash'"),
+        attention_kernel("flash"),
+    ):
+        pass
