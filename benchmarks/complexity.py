@@ -6,7 +6,8 @@ One layer each from n x d to n x d: `MultiHeadSelfAttention` with 8 heads,
 `keras.layers.GRU`, `keras.layers.Conv1D` with a kernel of 3. And the two halves of the
 first: the attention proper, `ops.dot_product_attention`, and the four projections
 around it, of query, key, value and output. One sequence, random numbers, float32, the
-CPU. `forward` is the output; `training` is the gradient of its sum in the weights and
+CPU. Attention is the textbook's, all weights at once (`long_attention.py` has the kernel
+that goes block by block). `forward` is the output; `training` is the gradient of its sum in the weights and
 inputs. The softmax of n x n numbers a head is no product and grows with n alone.
 
 Time is the median of several rounds, all taking turns. Memory is what the process
@@ -74,7 +75,7 @@ def make(kind, d, **options):
             heads = tf.reshape(x, (1, -1, HEADS, d // HEADS))
             # Query, key and value are three tensors, as in a layer.
             query, key, value = heads, heads + 1.0, heads + 2.0
-            return ops.dot_product_attention(query, key, value)
+            return ops.dot_product_attention(query, key, value, kernel="full")
 
         return attend, []
     if kind == "projections":
@@ -84,7 +85,9 @@ def make(kind, d, **options):
         weights = [w.value for dense in denses for w in dense.trainable_weights]
         return lambda x: output(query(x) + key(x) + value(x)), weights
     layer = {
-        "self-attention": lambda: layers.MultiHeadSelfAttention(HEADS),
+        "self-attention": lambda: layers.MultiHeadSelfAttention(
+            HEADS, attention_kernel="full"
+        ),
         "recurrent": lambda: keras.layers.GRU(d, return_sequences=True, **options),
         "convolution": lambda: keras.layers.Conv1D(d, KERNEL, padding="same"),
     }[kind]()

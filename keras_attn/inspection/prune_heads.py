@@ -74,6 +74,7 @@ def _kept_heads(model, heads):
                 f"The heads to prune of '{name}' must be a list of ints from 0 to "
                 f"{layer.num_heads - 1}. Received: heads={given!r}"
             )
+        _check_heads_stand_alone(name, layer)
         kept[layer] = [x for x in kept.get(layer, everything) if x not in pruned]
         if not kept[layer]:
             raise ValueError(
@@ -81,6 +82,17 @@ def _kept_heads(model, heads):
                 f"Received: heads={given!r}"
             )
     return kept
+
+
+def _check_heads_stand_alone(name, layer):
+    """Raise where what a head is depends on the others beside it."""
+    bias = layer._position.bias(layer.num_heads)
+    if layer.cache_heads != layer.num_heads or bias is not None:
+        raise ValueError(
+            f"Heads of '{name}' cannot be pruned one by one: they share keys, or have "
+            f"biases by their number. Received: num_kv_heads={layer.num_kv_heads}, "
+            f"position={layer.position}"
+        )
 
 
 class _Copier:
@@ -153,7 +165,17 @@ class _Copier:
         if layer not in self.kept:
             return [None] * len(layer.weights)
         # Kernels into heads (D, N, H) and biases (N, H); out of them (N, V, D), (D,).
-        return [1, 0, 1, 0, 1, 0, 0, None] if layer.use_bias else [1, 1, 1, 0]
+        into = {"kernel": 1, "bias": 0}
+        axes = {
+            **dict.fromkeys(("query", "key", "value", "gate"), into),
+            "attention_output": {"kernel": 0},
+        }
+        found = []
+        for weight in _weights(layer, self.parts[layer]):
+            *_, owner, name = ("", *weight.path.split("/"))
+            axis = 0 if name == "sinks" else axes.get(owner, {}).get(name)
+            found.append(axis)
+        return found
 
 
 def _new(tensor):

@@ -41,6 +41,8 @@ class Position:
                 f"each other. Received: position={[p.name for p in self.parts]}"
             )
         self._rotation, self._bias = (next(iter(same), None) for same in found)
+        if self._bias is not None:
+            self._bias.num_users += 1
 
     def build(self, num_heads, heads_shape):
         """Builds the parts, unless they are built, and checks the number of heads."""
@@ -64,5 +66,13 @@ class Position:
     def serialize(self):
         """For a config."""
         if isinstance(self.given, list):
-            return [arguments.serialize(part) for part in self.given]
-        return arguments.serialize(self.given)
+            return [self._serialize(part) for part in self.given]
+        return self._serialize(self.given)
+
+    def _serialize(self, part):
+        config = arguments.serialize(part)
+        if part is not None and part is self._bias and part.num_users > 1:
+            # As Keras marks what is shared, when a model is loaded, too. By itself it
+            # would forget the mark of the first in a Functional model's config.
+            config["shared_object_id"] = id(part)
+        return config

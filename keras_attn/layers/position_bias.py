@@ -14,6 +14,7 @@ class PositionBias(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.num_users = 0  # attention layers that it was given to
 
     def build(self, scores_shape=None):
         pass

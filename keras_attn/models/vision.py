@@ -92,7 +92,9 @@ def vision_transformer(
     if pooling == "token":
         length += 1
         # Zeros, to which the learned vector of the first position is added.
-        x = keras.layers.ZeroPadding1D((1, 0), dtype=dtype, name="class_token")(x)
+        x = keras.layers.ZeroPadding1D(
+            (1, 0), data_format="channels_last", dtype=dtype, name="class_token"
+        )(x)
     x = layers.PositionEmbedding(length, dtype=dtype, name="position")(x)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
     for i in range(num_layers):

@@ -26,3 +26,24 @@ def test_the_long_range(tmp_path):
     )
     assert without < 1e-4 < 0.1 < with_positions
     assert (tmp_path / "long_range.png").exists()
+
+
+def test_the_long_context(tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in "ab":
+        (texts / name).write_text(
+            "".join(f"{name}{n} is {n * n}\n" for n in range(500))
+        )
+    kinds = ["rotary", "learned, interpolated", "linear attention, sinusoidal"]
+    started = command("long_context.py", "--output", tmp_path, "--texts", texts)
+    started += ["--minutes", "0.02", "--width", "16", "--layers", "1", "--windows", "1"]
+    said = run([*started, "--kinds", *kinds])
+    rows = [line.split("|")[1:-1] for line in said.splitlines() if line[:2] == "| "]
+    assert {row[0].strip() for row in rows[1:]} == {
+        *kinds,
+        "rotary, NTK",
+        "rotary, YaRN",
+    }
+    assert all(0 < float(x) < 20 for row in rows[1:] for x in row[2:] if x.strip())
+    assert (tmp_path / "long-context.png").exists()

@@ -324,3 +324,35 @@ def test_models_that_cannot_be_pruned():
     model = keras.Model(x, keras.layers.MultiHeadAttention(2, 2, name="stock")(x, x))
     with pytest.raises(ValueError, match="multi-head.*keras_attn.*Received.*'stock'"):
         prune_heads(model, {"stock": [0]})
+
+
+def test_what_modern_heads_have_besides():
+    inputs = keras.Input((5, 12))
+    attention = layers.MultiHeadSelfAttention(
+        3,
+        position=layers.RotaryPositionEmbedding(),
+        query_key_normalization="rms_norm",
+        use_sinks=True,
+        use_output_gate=True,
+        window=3,
+        name="modern",
+    )
+    model = fill_weights(keras.Model(inputs, attention(inputs)))
+    smaller = prune_heads(model, {"modern": [0, 2]})
+    kernel = attention._output_dense.kernel
+    kernel.assign(array(kernel) * np.array([0, 1, 0]).reshape(3, 1, 1))
+    data = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
+    assert_close(smaller(data), model(data))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(num_kv_heads=1), dict(position=layers.AlibiPositionBias())],
+    ids=["grouped", "biased"],
+)
+def test_heads_that_do_not_stand_alone(options):
+    inputs = keras.Input((5, 12))
+    attention = layers.MultiHeadSelfAttention(3, name="heads", **options)
+    model = keras.Model(inputs, attention(inputs))
+    with pytest.raises(ValueError, match="'heads' cannot be pruned.*Received: num_kv"):
+        prune_heads(model, {"heads": [0]})

@@ -16,8 +16,8 @@ from keras_attn import layers
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-# None divides another, and the heads together are not as wide as the layer.
-BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MIDDLE = 2, 13, 20, 6, 3, 14, 17
+# The heads together are wider than the layer; six are no power of two.
+BATCH, LENGTH, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MIDDLE = 2, 13, 24, 6, 3, 14, 17
 X = normal(BATCH, LENGTH, WIDTH)
 KEEP = np.arange(LENGTH) < np.array([[LENGTH], [7]])
 WINDOW = 5
@@ -56,6 +56,10 @@ LLAMA = {
 }
 
 
+def gelu_by_tanh(x):
+    return keras.activations.gelu(x, approximate=True)
+
+
 def randomized(model):
     """Random weights, biases and norms included; no last norm, and in evaluation."""
     generator = torch.Generator().manual_seed(0)
@@ -90,33 +94,26 @@ def copy_block(ours, theirs, names, norm_offset=0.0):
     return total
 
 
-def outputs(blocks, x=X, keep=KEEP, *more, **arguments):
-    for block in blocks:
-        x = block(x, *more, **{_mask(block): keep}, **arguments)
-    return array(x)
-
-
-def _mask(block):
-    is_decoder = isinstance(block, layers.TransformerDecoder)
-    return "decoder_padding_mask" if is_decoder else "padding_mask"
-
-
 def tensor(x):
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def theirs_on(model, **arguments):
-    found = model(
-        inputs_embeds=tensor(X), attention_mask=tensor(KEEP.astype(int)), **arguments
-    )
+def theirs_on(model):
+    """What comes out of their model, whose last norm has been taken away."""
+    found = model(inputs_embeds=tensor(X), attention_mask=tensor(KEEP.astype(int)))
     return found.last_hidden_state.detach().numpy()
 
 
-def decoders(
-    options, *attentions, middle=MIDDLE, block_class=layers.TransformerDecoder
-):
+def ours_on(blocks):
+    x = X
+    for block in blocks:
+        x = block(x, decoder_padding_mask=KEEP)
+    return array(x)
+
+
+def decoders(options, *attentions, middle=MIDDLE):
     blocks = [
-        block_class(middle, HEADS, attention=attention, **options)
+        layers.TransformerDecoder(middle, HEADS, attention=attention, **options)
         for attention in attentions
     ]
     for block in blocks:
@@ -135,15 +132,12 @@ def grouped(**options):
 
 
 def assert_equal_to(model, blocks, names=LLAMA, norm_offset=0.0):
-    """Their model without its last norm, against our blocks with its weights."""
+    """A model of theirs against our blocks, after its weights are copied into them."""
     randomized(model).norm = torch.nn.Identity()
     for block, layer in zip(blocks, model.layers, strict=True):
         copied = copy_block(block, layer, names, norm_offset)
-        copied += block._self_attention_layer.use_sinks
         assert copied == len(block.weights)
-    expected = theirs_on(model)
-    found = outputs(blocks)
-    assert_close(found[KEEP], expected[KEEP])
+    assert_close(ours_on(blocks)[KEEP], theirs_on(model)[KEEP])
 
 
 def test_llama():
@@ -162,30 +156,16 @@ def test_mistral(window):
 
 def test_qwen2():
     """Biases of queries, keys and values, but not of the output; another wavelength."""
-    config = {**PUBLISHED, "hidden_size": HEADS * HEAD_DIM}
-    del config["head_dim"]  # it has no heads of a width of their own
-    rotary = {"rope_type": "default", "rope_theta": 1e6}
-    config = transformers.Qwen2Config(**config, rope_parameters=rotary)
-    model = transformers.Qwen2Model(config)
-    attentions = [
-        grouped(
-            position=layers.RotaryPositionEmbedding(1e6),
-            use_bias=True,
-            use_output_bias=False,
-        )
-        for _ in "ab"
-    ]
-    x = normal(BATCH, LENGTH, HEADS * HEAD_DIM)
-    blocks = [
-        layers.TransformerDecoder(MIDDLE, HEADS, attention=attention, **MODERN)
-        for attention in attentions
-    ]
-    randomized(model).norm = torch.nn.Identity()
-    for block, layer in zip(blocks, model.layers):
-        block.build(x.shape)
-        assert copy_block(block, layer, LLAMA) == len(block.weights)
-    expected = model(inputs_embeds=tensor(x)).last_hidden_state
-    assert_close(outputs(blocks, x, None), expected.detach().numpy())
+    config = transformers.Qwen2Config(
+        **PUBLISHED, rope_parameters={"rope_type": "default", "rope_theta": 1e6}
+    )
+    options = {
+        "position": layers.RotaryPositionEmbedding(1e6),
+        "use_bias": True,
+        "use_output_bias": False,
+    }
+    attentions = (grouped(**options) for _ in "ab")
+    assert_equal_to(transformers.Qwen2Model(config), decoders(MODERN, *attentions))
 
 
 def test_qwen3():
@@ -211,7 +191,7 @@ def test_gemma2():
     model = transformers.Gemma2Model(config)
     assert config.layer_types == ["sliding_attention", "full_attention"]
     options = {**MODERN, "sandwich_norm": True}
-    options["activation"] = lambda x: keras.activations.gelu(x, approximate=True)
+    options["activation"] = gelu_by_tanh
     attentions = (
         grouped(scale=7**-0.5, soft_cap=0.8, window=window) for window in (WINDOW, None)
     )
@@ -226,7 +206,7 @@ def test_gemma2():
 
 
 def test_gpt_oss():
-    """Learned sinks, YaRN, one layer of two local; of their experts there is one."""
+    """Learned sinks, YaRN, every other layer local; of their experts there is one."""
     yarn = {
         "rope_type": "yarn",
         "factor": 32.0,
@@ -241,107 +221,68 @@ def test_gpt_oss():
         rms_norm_eps=1e-6,
         rope_parameters={**yarn, "rope_theta": 150000.0},
         max_position_embeddings=16 * 32,
+        experts_implementation="eager",  # the other ones take no odd widths
     )
-    model = transformers.GptOssModel(config)
+    model = randomized(transformers.GptOssModel(config))
+    model.norm = torch.nn.Identity()
     options = {**MODERN, "gated": False}
-    attentions = [
-        grouped(
+    names = {own: name for own, name in LLAMA.items() if "mlp" not in name}
+    blocks = []
+    for window, theirs in zip((WINDOW, None), model.layers, strict=True):
+        attention = grouped(
             position=layers.RotaryPositionEmbedding(150000, scaling=yarn),
             use_bias=True,
             use_sinks=True,
             window=window,
         )
-        for window in (WINDOW, None)
-    ]
-    blocks = [
-        layers.TransformerDecoder(
-            MIDDLE,
-            HEADS,
-            attention=attention,
-            feed_forward=layers.FeedForward(
-                MIDDLE,
-                gated=True,
-                activation=lambda x: x * keras.ops.sigmoid(1.702 * x),
-            ),
-            **options,
+        network = layers.FeedForward(
+            MIDDLE, gated=True, activation=lambda x: x * keras.ops.sigmoid(1.702 * x)
         )
-        for attention in attentions
-    ]
-    randomized(model)
-    names = {own: name for own, name in LLAMA.items() if "_dense" not in own}
-    names |= {own: name for own, name in LLAMA.items() if THEIRS in name}
-    for block, layer in zip(blocks, model.layers, strict=True):
-        block.build(X.shape)
-        block._self_attention_layer.sinks.assign(layer.self_attn.sinks.detach().numpy())
-        experts, ours = layer.mlp.experts, block._feedforward
+        options["feed_forward"] = network
+        blocks += decoders(options, attention)
+        copied = copy_block(blocks[-1], theirs, names)
+        attention.sinks.assign(theirs.self_attn.sinks.detach().numpy())
+        experts = theirs.mlp.experts
         kernel, bias = experts.gate_up_proj[0], experts.gate_up_proj_bias[0]
-        fill(ours._gate_dense, kernel[:, ::2].T, bias[::2])
-        # What the gate falls on is one more there.
-        fill(ours._intermediate_dense, kernel[:, 1::2].T, bias[1::2] + 1)
-        fill(ours._output_dense, experts.down_proj[0].T, experts.down_proj_bias[0])
-    blocks_of_theirs = model.layers
-    model.norm = torch.nn.Identity()
-    for block, layer in zip(blocks, blocks_of_theirs):
-        copied = copy_block(block, layer, names) + 1 + len(block._feedforward.weights)
-        assert copied == len(block.weights)
-    assert_close(outputs(blocks)[KEEP], theirs_on(model)[KEEP])
+        fill(network._gate_dense, kernel[:, ::2].T, bias[::2])
+        # What they multiply the gate by is one more.
+        fill(network._intermediate_dense, kernel[:, 1::2].T, bias[1::2] + 1)
+        fill(network._output_dense, experts.down_proj[0].T, experts.down_proj_bias[0])
+        assert copied + 1 + len(network.weights) == len(blocks[-1].weights)
+    assert_close(ours_on(blocks)[KEEP], theirs_on(model)[KEEP])
 
 
-# Without groups and with heads that share the width: those of 2021 and 2023.
+# Those of 2021 to 2023: no groups, and heads that are a part of the width each.
 PLAIN = {"vocab_size": 11, "pad_token_id": 0, "attn_implementation": "eager"}
-OLD_WIDTH = 18  # six heads: no power of two
 
 
-@pytest.fixture
-def old_x():
-    return normal(BATCH, LENGTH, OLD_WIDTH)
-
-
-def alibi_blocks(x, **options):
-    blocks = []
-    for _ in "ab":
-        attention = layers.MultiHeadSelfAttention(
-            HEADS,
-            position=layers.AlibiPositionBias(),
-            use_bias=options.get("use_bias", True),
+def alibi_decoders(use_bias, activation):
+    options = {"normalize_first": True, "use_bias": use_bias, "activation": activation}
+    attentions = (
+        layers.MultiHeadSelfAttention(
+            HEADS, position=layers.AlibiPositionBias(), use_bias=use_bias
         )
-        blocks.append(
-            layers.TransformerDecoder(
-                4 * OLD_WIDTH,
-                HEADS,
-                attention=attention,
-                normalize_first=True,
-                **options,
-            )
-        )
-        blocks[-1].build(x.shape)
-    return blocks
+        for _ in "ab"
+    )
+    return decoders(options, *attentions, middle=4 * WIDTH)
 
 
-def fill_fused(attention, query_key_value):
-    """Three projections of theirs, on the first axis, into ours."""
+def fill_fused(attention, *values):
+    """Projections of theirs to queries, keys and values, `(3, ...)`, into ours."""
     dense = attention._query_dense, attention._key_dense, attention._value_dense
     for i, layer in enumerate(dense):
-        fill(layer, *(values[i] for values in query_key_value))
+        fill(layer, *(value[i] for value in values))
+    return 3 * len(values)
 
 
-def run_both(model, blocks, x):
-    expected = (
-        model(inputs_embeds=tensor(x), attention_mask=tensor(KEEP.astype(int)))
-        .last_hidden_state.detach()
-        .numpy()
-    )
-    assert_close(outputs(blocks, x)[KEEP], expected[KEEP])
-
-
-def test_mpt(old_x):
+def test_mpt():
     """ALiBi for a number of heads that is no power of two; no biases and no betas."""
     config = transformers.MptConfig(
-        **PLAIN, d_model=OLD_WIDTH, n_heads=HEADS, n_layers=2, max_seq_len=29
+        **PLAIN, d_model=WIDTH, n_heads=HEADS, n_layers=2, max_seq_len=29
     )
     model = randomized(transformers.MptModel(config))
     model.norm_f = torch.nn.Identity()
-    blocks = alibi_blocks(old_x, use_bias=False, activation="gelu")
+    blocks = alibi_decoders(False, "gelu")
     names = {
         "_self_attention_layer_norm": "norm_1",
         f"{ATTENTION}._output_dense": "attn.out_proj",
@@ -349,23 +290,22 @@ def test_mpt(old_x):
         "_feedforward._intermediate_dense": "ffn.up_proj",
         "_feedforward._output_dense": "ffn.down_proj",
     }
-    for block, layer in zip(blocks, model.blocks):
-        fused = layer.attn.Wqkv.weight.reshape(3, OLD_WIDTH, OLD_WIDTH)
-        fill_fused(block._self_attention_layer, [fused])
-        assert copy_block(block, layer, names) + 3 == len(block.weights)
-    run_both(model, blocks, old_x)
+    for block, layer in zip(blocks, model.blocks, strict=True):
+        fused = layer.attn.Wqkv.weight.reshape(3, WIDTH, WIDTH)
+        copied = fill_fused(block._self_attention_layer, fused)
+        copied += copy_block(block, layer, names)
+        assert copied == len(block.weights)
+    assert_close(ours_on(blocks)[KEEP], theirs_on(model)[KEEP])
 
 
-def test_bloom(old_x):
+def test_bloom():
     """ALiBi again, with biases everywhere."""
     config = transformers.BloomConfig(
-        **PLAIN, hidden_size=OLD_WIDTH, n_head=HEADS, n_layer=2
+        **PLAIN, hidden_size=WIDTH, n_head=HEADS, n_layer=2
     )
     model = randomized(transformers.BloomModel(config))
     model.ln_f = model.word_embeddings_layernorm = torch.nn.Identity()
-    blocks = alibi_blocks(
-        old_x, activation=lambda x: keras.activations.gelu(x, approximate=True)
-    )
+    blocks = alibi_decoders(True, gelu_by_tanh)
     names = {
         "_self_attention_layer_norm": "input_layernorm",
         f"{ATTENTION}._output_dense": "self_attention.dense",
@@ -373,15 +313,17 @@ def test_bloom(old_x):
         "_feedforward._intermediate_dense": "mlp.dense_h_to_4h",
         "_feedforward._output_dense": "mlp.dense_4h_to_h",
     }
-    for block, layer in zip(blocks, model.h):
-        by_head = (
-            values.reshape(HEADS, 3, OLD_WIDTH // HEADS, -1).swapaxes(0, 1)
-            for values in layer.self_attention.query_key_value.parameters()
+    for block, layer in zip(blocks, model.h, strict=True):
+        fused = layer.self_attention.query_key_value
+        by_head = HEADS, 3, WIDTH // HEADS
+        weight = fused.weight.reshape(*by_head, WIDTH).swapaxes(0, 1)
+        bias = fused.bias.reshape(by_head).swapaxes(0, 1).reshape(3, WIDTH)
+        copied = fill_fused(
+            block._self_attention_layer, weight.reshape(3, WIDTH, WIDTH), bias
         )
-        weight, bias = (v.reshape(3, OLD_WIDTH, -1) for v in by_head)
-        fill_fused(block._self_attention_layer, [weight, bias[..., 0]])
-        assert copy_block(block, layer, names) + 6 == len(block.weights)
-    run_both(model, blocks, old_x)
+        copied += copy_block(block, layer, names)
+        assert copied == len(block.weights)
+    assert_close(ours_on(blocks)[KEEP], theirs_on(model)[KEEP])
 
 
 T5 = {
@@ -421,6 +363,9 @@ def test_t5():
         feed_forward_proj="relu",
     )
     model = randomized(transformers.T5Model(config))
+    for name, parameter in model.named_parameters():
+        if name.endswith(".q.weight"):  # which are so much smaller, as if scaled
+            parameter.data *= HEAD_DIM**-0.5
     options = {**MODERN, "gated": False, "activation": "relu"}
     sides = []
     for block_class, stack in (
@@ -456,8 +401,12 @@ def test_t5():
         decoder_inputs_embeds=tensor(target),
     )
     encoder, decoder = sides
-    encoded = outputs(encoder)
+    encoded = X
+    for block in encoder:
+        encoded = block(encoded, padding_mask=KEEP)
     expected = theirs.encoder_last_hidden_state.detach().numpy()
-    assert_close(encoded[KEEP], expected[KEEP])
-    found = outputs(decoder, target, None, encoded, encoder_padding_mask=KEEP)
+    assert_close(array(encoded)[KEEP], expected[KEEP])
+    found = target
+    for block in decoder:
+        found = block(found, encoded, encoder_padding_mask=KEEP)
     assert_close(found, theirs.last_hidden_state.detach().numpy())

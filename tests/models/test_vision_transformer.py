@@ -112,7 +112,7 @@ def test_attention_maps(models, pooling, length):
     for weights in maps.values():
         assert weights.shape == (3, 2, length, length)
         assert_close(weights.sum(axis=-1), np.ones((3, 2, length)))
-        assert weights.std() > 0.01
+        assert weights.std() > 1e-3
 
 
 def test_inputs_and_outputs(models):
@@ -134,9 +134,10 @@ def test_saved_and_loaded(models, tmp_path, pooling):
 
 @pytest.mark.every_backend
 def test_training_lowers_the_loss():
-    model = vision_transformer(**{**SMALL, "dropout": 0.1})
+    model = vision_transformer(**{**SMALL, "num_layers": 1, "dropout": 0.1})
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
+    jit = keras.backend.backend() == "jax"  # One program, or many small ones.
+    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=jit)
     labels = np.arange(8) % 5
     losses = model.fit(images(8), labels, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import strategies
 from tensors import array, assert_equal
 
-from keras_attn.ops import masks
+from keras_attn.ops import masks, segment_positions
+from keras_attn.ops.spans import Blocks
 
 LENGTH, TOTAL, BATCH, HEADS = 5, 7, 2, 3
 properties = hypothesis.settings(
@@ -27,6 +28,16 @@ def rule_of(kind, seed):
     if kind == "dense":
         keep = rng.random((BATCH, LENGTH, TOTAL)) < 0.6
         return masks.dense(keep), lambda b, n, i, j: keep[b, i, j]
+    if kind == "window":
+        size, first = int(rng.integers(1, 5)), int(rng.integers(0, 3))
+        return masks.window(
+            size, num_global=first
+        ), lambda b, n, i, j: abs(i - j) < size or j < first or i < first
+    if kind == "segments":
+        queries, keys = (rng.integers(0, 3, (BATCH, x)) for x in (LENGTH, TOTAL))
+        return masks.segments(
+            queries, keys
+        ), lambda b, n, i, j: queries[b, i] == keys[b, j]
     keep = rng.random((BATCH, HEADS, LENGTH, TOTAL)) < 0.6
     return masks.dense(keep), lambda b, n, i, j: keep[b, n, i, j]
 
@@ -37,7 +48,9 @@ def over(mask, query, key):
     return np.broadcast_to(found, (BATCH, HEADS, query[1], key[1]))
 
 
-kinds = strategies.sampled_from(["causal", "padding", "dense", "per_head"])
+kinds = strategies.sampled_from(
+    ["causal", "padding", "dense", "per_head", "window", "segments"]
+)
 rules = strategies.lists(
     strategies.tuples(kinds, strategies.integers(0, 99)), min_size=1, max_size=4
 )
@@ -134,3 +147,52 @@ def test_masks_do_not_change():
     mask = masks.causal()
     with pytest.raises(AttributeError):
         mask.offset = 1
+
+
+@properties
+@hypothesis.given(rules, strategies.integers(1, 4), strategies.integers(1, 4))
+def test_blocks_with_nothing_in_common_are_known(rules, size_q, size_k):
+    """What `overlap` rules out has no True in it; a window rules out all the rest."""
+    mask = masks.join(*(rule_of(*rule)[0] for rule in rules))
+    starts_q, starts_k = np.arange(0, LENGTH, size_q), np.arange(0, TOTAL, size_k)
+    table = mask.overlap(
+        Blocks(starts_q.astype("int32"), size_q),
+        Blocks(starts_k.astype("int32"), size_k),
+    )
+    if table is None:
+        return
+    whole = over(mask, (0, LENGTH), (0, TOTAL))
+    table = np.broadcast_to(array(table), (len(starts_q), len(starts_k)))
+    for (a, b), may in np.ndenumerate(table):
+        i, j = starts_q[a], starts_k[b]
+        has = whole[:, :, i : i + size_q, j : j + size_k].any()
+        assert may or not has
+        if {kind for kind, _ in rules} == {"window"} and len(rules) == 1:
+            # Blocks may end past the last position.
+            assert has or i + size_q > LENGTH or j + size_k > TOTAL or not may
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: masks.window(0), "`size` of a window.*at least 1.*size=0"),
+        (lambda: masks.window(2.5), "`size` of a window.*size=2.5"),
+        (lambda: masks.window(True), "`size` of a window.*size=True"),
+        (lambda: masks.window(3, -1), "`num_global` of a window.*num_global=-1"),
+        (lambda: masks.segments(np.ones((2, 3))), "`segments` must be integers.*float"),
+        (
+            lambda: masks.segments(np.ones(3, int)),
+            r"`segments` must be of shape.*\(3,\)",
+        ),
+    ],
+)
+def test_windows_and_segments_that_are_none(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.every_backend
+def test_positions_in_packed_sequences():
+    segments = [[4, 4, 4, 2, 2, 9], [1, 2, 2, 2, 2, 2]]
+    found = segment_positions(segments)
+    assert_equal(found, [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]])
