@@ -6,9 +6,10 @@ One layer each from n x d to n x d: `MultiHeadSelfAttention` with 8 heads,
 `keras.layers.GRU`, `keras.layers.Conv1D` with a kernel of 3. And the two halves of the
 first: the attention proper, `ops.dot_product_attention`, and the four projections
 around it, of query, key, value and output. One sequence, random numbers, float32, the
-CPU. Attention is the textbook's, all weights at once (`long_attention.py` has the kernel
-that goes block by block). `forward` is the output; `training` is the gradient of its sum in the weights and
-inputs. The softmax of n x n numbers a head is no product and grows with n alone.
+CPU. Attention is the textbook's, all weights at once (`long_attention.py` has the
+kernel that goes block by block). `forward` is the output; `training` is the gradient of
+its sum in the weights and inputs. The softmax of n x n numbers a head is no product and
+grows with n alone.
 
 Time is the median of several rounds, all taking turns. Memory is what the process
 needs beyond what it had just before the call, at most (its peak resident set), each in
