@@ -23,6 +23,7 @@ FILES = [
     "layers/test_recurrent_layers.py",
     "layers/test_block_variants.py",
     "inspection",
+    "models",
     "decoding/test_step_model.py",
 ]
 # JAX compiles each operation by itself: let it not take pains over them.

@@ -183,9 +183,10 @@ def test_training_lowers_the_loss():
     mask_token = V - 1
     ids = np.random.default_rng(0).integers(1, mask_token, (8, T)).astype("int32")
     hidden = np.arange(8 * T).reshape(8, T) % 4 == 0
-    model = masked_language_model(**{**SMALL, "num_layers": 1})
+    keras.utils.set_random_seed(0)
+    model = masked_language_model(**{**SMALL, "num_layers": 1, "dropout": 0.0})
     jit = keras.backend.backend() == "jax"  # One program, or many small ones.
-    model.compile(keras.optimizers.Adam(1e-2), MaskedCrossentropy(), jit_compile=jit)
+    model.compile(keras.optimizers.Adam(3e-2), MaskedCrossentropy(), jit_compile=jit)
     losses = model.fit(
         np.where(hidden, mask_token, ids),
         np.where(hidden, ids, 0),

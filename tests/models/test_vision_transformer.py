@@ -134,13 +134,14 @@ def test_saved_and_loaded(models, tmp_path, pooling):
 
 @pytest.mark.every_backend
 def test_training_lowers_the_loss():
-    model = vision_transformer(**{**SMALL, "num_layers": 1, "dropout": 0.1})
+    keras.utils.set_random_seed(0)
+    model = vision_transformer(**{**SMALL, "num_layers": 1})
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     jit = keras.backend.backend() == "jax"  # One program, or many small ones.
-    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=jit)
+    model.compile(keras.optimizers.Adam(3e-2), loss, jit_compile=jit)
     labels = np.arange(8) % 5
     losses = model.fit(images(8), labels, epochs=12, verbose=0).history["loss"]
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_dtype_and_name():
