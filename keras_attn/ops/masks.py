@@ -7,16 +7,20 @@ value (all positions at once, one block, or the one row of a decoding step), so 
 path can lose a rule.
 """
 
-import dataclasses
-import functools
-import operator
-import typing
-
 import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.ops.spans import Rule, Span
+from keras_attn.ops.mask_rules import (
+    Causal,
+    Dense,
+    Mask,
+    Padding,
+    Segments,
+    Window,
+    join,
+)
+from keras_attn.ops.spans import Span
 
 __all__ = [
     "Mask",
@@ -33,139 +37,6 @@ __all__ = [
 ]
 
 
-class Mask(Rule):
-    """Base of all masks: a rule that tells which query may attend to which key.
-
-    `evaluate` gives bools, True = may attend.
-    """
-
-    def overlap(self, queries, keys):
-        """Which block of queries may attend to anything in which block of keys.
-
-        What it rules out is skipped by kernels that work block by block, so it may be
-        True too often, but never False too often.
-
-        Args:
-            queries, keys: `Blocks`.
-
-        Returns:
-            A bool array or tensor that broadcasts to `(blocks of queries, blocks of
-            keys)`, or None: any may.
-        """
-        return None
-
-    @property
-    def can_exclude_every_key(self):
-        """Whether some query may be left with nothing to attend to."""
-        return True
-
-    def __and__(self, other):
-        return join(self, other)
-
-    __rand__ = __and__
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Causal(Mask):
-    offset: typing.Any
-
-    def evaluate(self, query, key):
-        last_visible = query.positions() + self.offset
-        return ops.expand_dims(
-            key.positions()[None, :] <= last_visible[:, None], axis=(0, 1)
-        )
-
-    def overlap(self, queries, keys):
-        return keys.starts[None, :] <= queries.last[:, None] + self.offset
-
-    @property
-    def can_exclude_every_key(self):
-        return not (isinstance(self.offset, int) and self.offset >= 0)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Window(Mask):
-    size: int
-    num_global: int
-
-    def evaluate(self, query, key):
-        i, j = query.positions()[:, None], key.positions()[None, :]
-        near = ops.absolute(i - j) < self.size
-        if self.num_global:
-            near = near | (j < self.num_global) | (i < self.num_global)
-        return ops.expand_dims(near, axis=(0, 1))
-
-    def overlap(self, queries, keys):
-        first, last = queries.starts[:, None], queries.last[:, None]
-        near = keys.starts[None, :] - last < self.size
-        near = near & (first - keys.last[None, :] < self.size)
-        if self.num_global:
-            near = near | (keys.starts[None, :] < self.num_global)
-            near = near | (first < self.num_global)
-        return near
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Segments(Mask):
-    query_ids: typing.Any
-    key_ids: typing.Any
-    query_start: typing.Any
-
-    def evaluate(self, query, key):
-        query = Span(query.start - self.query_start, query.length)
-        i, j = query.of(self.query_ids, axis=1), key.of(self.key_ids, axis=1)
-        same = ops.equal(ops.expand_dims(i, 2), ops.expand_dims(j, 1))
-        return ops.expand_dims(same, axis=1)
-
-    def overlap(self, queries, keys):
-        # Ids in order, as packing makes them, leave no two blocks in doubt.
-        low, high = queries.extremes(self.query_ids)
-        least, most = keys.extremes(self.key_ids)
-        low, high = ops.expand_dims(low, 2), ops.expand_dims(high, 2)
-        least, most = ops.expand_dims(least, 1), ops.expand_dims(most, 1)
-        return ops.any(ops.logical_and(low <= most, least <= high), axis=0)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Padding(Mask):
-    keep: typing.Any
-
-    def evaluate(self, query, key):
-        return ops.expand_dims(key.of(self.keep, axis=1), axis=(1, 2))
-
-    def overlap(self, queries, keys):
-        _, most = keys.extremes(ops.any(self.keep, axis=0, keepdims=True))
-        return most > 0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Dense(Mask):
-    keep: typing.Any
-
-    def evaluate(self, query, key):
-        return key.of(query.of(self.keep, axis=2), axis=3)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _All(Mask):
-    masks: tuple
-
-    def evaluate(self, query, key):
-        result = self.masks[0].evaluate(query, key)
-        for mask in self.masks[1:]:
-            result = ops.logical_and(result, mask.evaluate(query, key))
-        return result
-
-    def overlap(self, queries, keys):
-        tables = [mask.overlap(queries, keys) for mask in self.masks]
-        tables = [table for table in tables if table is not None]
-        return functools.reduce(operator.and_, tables) if tables else None
-
-    @property
-    def can_exclude_every_key(self):
-        return any(mask.can_exclude_every_key for mask in self.masks)
-
-
 def causal(offset=0):
     """Query `i` may attend to key `j` iff `j <= i + offset`.
 
@@ -176,7 +47,7 @@ def causal(offset=0):
     Returns:
         A `Mask`.
     """
-    return _Causal(offset)
+    return Causal(offset)
 
 
 def window(size, num_global=0):
@@ -204,7 +75,7 @@ def window(size, num_global=0):
                 f"`{name}` of a window must be an int of at least {least}. "
                 f"Received: {name}={value!r}"
             )
-    return _Window(int(size), int(num_global))
+    return Window(int(size), int(num_global))
 
 
 def segments(query_ids, key_ids=None, query_start=0):
@@ -224,7 +95,7 @@ def segments(query_ids, key_ids=None, query_start=0):
     """
     query_ids = _as_ids(query_ids)
     key_ids = query_ids if key_ids is None else _as_ids(key_ids)
-    return _Segments(query_ids, key_ids, query_start)
+    return Segments(query_ids, key_ids, query_start)
 
 
 def padding(mask):
@@ -239,7 +110,7 @@ def padding(mask):
     Raises:
         ValueError: if `mask` is of another rank or holds floats.
     """
-    return _Padding(_as_bool("padding_mask", mask, _PADDING_SHAPES))
+    return Padding(_as_bool("padding_mask", mask, _PADDING_SHAPES))
 
 
 def dense(mask):
@@ -257,31 +128,12 @@ def dense(mask):
         ValueError: if `mask` is of another rank or holds floats.
     """
     mask = _as_bool("attention_mask", mask, _DENSE_SHAPES)
-    return _Dense(ops.expand_dims(mask, axis=1) if len(mask.shape) == 3 else mask)
-
-
-def join(*masks):
-    """The mask that holds where all of `masks` hold; `None`s are left out.
-
-    Returns:
-        A `Mask`, or `None` where no mask was given.
-    """
-    flat = []
-    for mask in masks:
-        if isinstance(mask, _All):
-            flat.extend(mask.masks)
-        elif mask is not None:
-            flat.append(mask)
-    if len(flat) < 2:
-        return flat[0] if flat else None
-    return _All(tuple(flat))
+    return Dense(ops.expand_dims(mask, axis=1) if len(mask.shape) == 3 else mask)
 
 
 def is_plainly_causal(mask):
     """Whether `mask` is `causal()` and nothing else."""
-    return (
-        isinstance(mask, _Causal) and isinstance(mask.offset, int) and not mask.offset
-    )
+    return isinstance(mask, Causal) and isinstance(mask.offset, int) and not mask.offset
 
 
 def build(

@@ -349,6 +349,58 @@ def deep_norm_block():
     return model(x, source, target)
 
 
+def _blocks_with(*attentions):
+    """Decoder blocks of today around attention layers."""
+    target = ids("target")
+    x = embed(target)
+    for attention in attentions:
+        block = layers.TransformerDecoder(12, HEADS, attention=attention, **_modern())
+        x = block(x)
+    return model(x, target)
+
+
+def rotary_grouped_windowed():
+    return _blocks_with(
+        *(
+            layers.MultiHeadSelfAttention(
+                HEADS,
+                key_dim=4,
+                num_kv_heads=1,
+                position=layers.RotaryPositionEmbedding(),
+                window=window,
+                num_global_tokens=num_global,
+            )
+            for window, num_global in ((3, 0), (2, 1))
+        )
+    )
+
+
+def alibi_and_relative_bias():
+    """The relative one shared by two layers, the last of them not in a block."""
+    relative = layers.RelativePositionBias(HEADS, 8, 6, bidirectional=False)
+    target = ids("target")
+    x = embed(target)
+    for position in layers.AlibiPositionBias(), relative:
+        attention = layers.MultiHeadSelfAttention(HEADS, position=position)
+        x = layers.TransformerDecoder(12, HEADS, attention=attention)(x)
+    attention = layers.MultiHeadAttention(HEADS, position=relative)
+    return model(x + attention(x, x, use_causal_mask=True), target)
+
+
+def sinks_soft_cap_gate():
+    return _blocks_with(
+        layers.MultiHeadSelfAttention(HEADS, use_sinks=True, soft_cap=0.7),
+        layers.MultiHeadSelfAttention(
+            HEADS,
+            query_key_normalization="rms_norm",
+            scale=1.3,
+            use_sinks=True,
+            use_output_gate=True,
+            window=3,
+        ),
+    )
+
+
 CASES = {
     "translator": translator,
     "pre-norm translator": functools.partial(translator, normalize_first=True),
@@ -366,6 +418,9 @@ CASES = {
     "recurrent, dot, not fed": functools.partial(
         recurrent, attention="dot", input_feeding=False
     ),
+    "rotary, grouped, windowed": rotary_grouped_windowed,
+    "ALiBi and relative bias": alibi_and_relative_bias,
+    "sinks, soft cap, gate": sinks_soft_cap_gate,
     "recurrent, no attention": functools.partial(recurrent, attention=None),
     **{
         function.__name__.replace("_", " "): function

@@ -40,6 +40,7 @@ ON_EVERY_BACKEND = {
     "recurrent, dot, not fed",
     "additive attention over an encoder",
     "language model",
+    "rotary, grouped, windowed",
     "one block called twice",
     "masks computed in the graph",
     "nested models",
