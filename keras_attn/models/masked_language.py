@@ -1,6 +1,7 @@
 """Models of text that is read in both directions at once."""
 
 import keras
+from keras import ops
 
 from keras_attn import layers
 from keras_attn.layers.arguments import positive_int
@@ -110,8 +111,8 @@ def text_classifier(
         vocabulary_size: int, number of token ids; 0 is padding.
         num_classes: int, number of classes.
         pooling: `"first"`, the vector of the first token (BERT's class token), or
-            `"mean"`, the mean over the tokens that are not padding. Of a text that is
-            nothing but padding the mean is NaN.
+            `"mean"`, the mean over the tokens that are not padding, zero where there
+            are none.
         num_layers, hidden_dim, intermediate_dim, num_heads, max_length, num_segments,
             dropout, activation, layer_norm_epsilon, name, dtype: see
             `masked_language_model`.
@@ -154,12 +155,17 @@ def text_classifier(
     if pooling == "first":
         x = x[:, 0]
     else:
-        x = keras.layers.GlobalAveragePooling1D(
-            data_format="channels_last", dtype=dtype, name="mean"
-        )(x)
+        x = _mean_of_tokens(x, inputs["tokens"] if num_segments else inputs)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
     return keras.Model(inputs, logits, name=name)
+
+
+def _mean_of_tokens(x, tokens):
+    # Keras's pooling layer divides by zero where a text is nothing but padding.
+    keep = ops.expand_dims(ops.cast(ops.not_equal(tokens, 0), "float32"), -1)
+    total = ops.sum(ops.cast(x, "float32") * keep, axis=1)
+    return total / ops.maximum(ops.sum(keep, axis=1), 1.0)
 
 
 def _encoder(

@@ -138,6 +138,8 @@ class All(Mask):
     def overlap(self, queries, keys):
         tables = [mask.overlap(queries, keys) for mask in self.masks]
         tables = [table for table in tables if table is not None]
+        if any(map(ops.is_tensor, tables)):  # PyTorch joins none with an array
+            tables = [ops.convert_to_tensor(table, "bool") for table in tables]
         return functools.reduce(operator.and_, tables) if tables else None
 
     @property

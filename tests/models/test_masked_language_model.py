@@ -289,3 +289,10 @@ def test_bad_arguments(name, value):
 def test_a_text_that_is_too_long(model):
     with pytest.raises(ValueError, match="learned 9 positions.*Received: 10 tokens"):
         model(np.ones((1, 10), "int32"))
+
+
+def test_the_mean_of_no_tokens_is_zero():
+    model = text_classifier(**SMALL, num_classes=5, pooling="mean")
+    fill_weights(model)
+    _, bias = model.get_layer("logits").weights
+    assert_close(model(np.zeros((2, 3), "int32")), np.tile(array(bias), (2, 1)))
