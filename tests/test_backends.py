@@ -16,6 +16,7 @@ FILES = [
     "layers/test_attention_contracts.py",
     "layers/test_linear_self_attention.py",
     "layers/test_position_layers.py",
+    "layers/test_heads_and_positions.py",
     "layers/test_rotary_position_embedding.py",
     "layers/test_token_embedding.py",
     "layers/test_step_by_step.py",
@@ -25,6 +26,7 @@ FILES = [
     "inspection",
     "models",
     "decoding/test_step_model.py",
+    "decoding/test_windowed_decoding.py",
 ]
 # JAX compiles each operation by itself: let it not take pains over them.
 QUICK_XLA = "--xla_backend_optimization_level=0"

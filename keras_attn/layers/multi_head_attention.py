@@ -39,7 +39,9 @@ class MultiHeadAttention(QueryValueCall, MultiHeadBase):
         position: a `RotaryPositionEmbedding`, an `AlibiPositionBias`, a
             `RelativePositionBias`, or a list of a rotation and a bias.
         window: int, at least 1: tokens see what is less than so many positions away
-            (with a causal mask, themselves and the `window - 1` before). Time and
+            (with a causal mask, themselves and the `window - 1` before, as in Mistral;
+            who counts the distance without a causal mask, as ModernBERT, says one
+            less). Time and
             memory grow with length times window; a decoding step remembers no more
             than the window.
         num_global_tokens: int, how many of the first tokens all may see, and which see

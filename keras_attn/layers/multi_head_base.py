@@ -207,8 +207,8 @@ class MultiHeadBase(AttentionBase):
 
     def _attention(self, query, key, value, mask=None, **kwargs):
         kernel = self.attention_kernel
-        if kwargs["return_weights"]:
-            kernel = "full"  # only this one has weights to return
+        if kwargs["return_weights"] or "key_positions" in kwargs:
+            kernel = "full"  # only this one has weights to return, or reads a ring
         elif kernel == "fused" and kwargs["dropout"] > 0:
             kernel = "auto"  # in training it has none to drop
         sinks = self.sinks

@@ -15,7 +15,8 @@ class RelativePositionBias(PositionBias):
     """Attention scores plus a learned number for each head and bucket of distances.
 
     Given to an attention layer as `position=`, or called on scores. One object may be
-    given to several layers, which then share its numbers, as in T5.
+    given to several layers, which then share its numbers, as in T5; saved and loaded
+    they share them still, while `keras.models.clone_model` gives each its own.
 
     Args:
         num_heads: int, N.

@@ -133,6 +133,13 @@ def test_shapes_of_grouped_heads():
     assert spec["value"].shape == (3 * 2, 7, 5)
 
 
+@pytest.mark.parametrize(("inputs", "output"), [(True, False), (False, True)])
+def test_which_projections_have_biases(inputs, output):
+    layer = made(use_bias=inputs, use_output_bias=output)
+    biased = {w.path.split("/")[-2] for w in layer.weights if w.path.endswith("bias")}
+    assert biased == ({"query", "key", "value"} if inputs else {"attention_output"})
+
+
 def test_weights_with_sinks_sum_to_less_than_one():
     _, weights = made(use_sinks=True)(X, return_attention_scores=True)
     total = array(weights).sum(-1)

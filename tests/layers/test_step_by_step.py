@@ -199,3 +199,14 @@ def test_a_step_model_of_a_translator():
     changed = array(full(inputs))
     assert np.abs(changed - expected).max() > 0.1
     assert_close(steps()[keep], changed[keep])
+
+
+@pytest.mark.parametrize("kernel", ["blockwise", "fused"])
+def test_a_ring_whatever_the_kernel(kernel):
+    layer = layers.MultiHeadSelfAttention(HEADS, window=2, attention_kernel=kernel)
+    layer.build(X.shape)
+    fill_weights(layer)
+    found, cache = in_steps(layer, [2, 1, 2], "padding_mask")
+    expected = layer(X, padding_mask=KEEP, use_causal_mask=True)
+    assert_close(found, expected)
+    assert cache["keep"].shape[1] == 2
