@@ -110,7 +110,12 @@ def compare(mask, features, arrays, tolerance=1e-5):
     for kernel in "full", "blockwise":
         function = function_of(mask, features, kernel=kernel)
         outputs.append(array(function(*map(keras.ops.convert_to_tensor, arrays))))
-        found.append(gradients(lambda *a, f=function: f(*a) * signs, *arrays))
+        found.append(
+            gradients(
+                lambda *a, f=function: f(*a) * keras.ops.convert_to_tensor(signs),
+                *arrays,
+            )
+        )
     assert_close(outputs[1], outputs[0], tolerance)
     for one, other in zip(*found):
         assert np.isfinite(other).all()
