@@ -25,7 +25,6 @@ takes the result of the one before.
 
 import argparse
 import concurrent.futures
-import ctypes
 import functools
 import math
 import multiprocessing
@@ -40,6 +39,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from memory import release_memory, reset_peak, status
 
 from keras_attn import layers, ops
 
@@ -150,27 +150,6 @@ def bytes_of_call(kind, step, n, d, jit):
     before = reset_peak()
     call(x)
     return max(status("VmHWM") - before, 0)
-
-
-def release_memory():
-    """Gives freed memory back to the system, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)
-
-
-def reset_peak():
-    """Makes the peak what is resident now, and returns that, in bytes."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    return status("VmRSS")
-
-
-def status(name):
-    """A field of Linux's /proc/self/status, in bytes."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status must have a line {name}. Received: none")
 
 
 def longest_chain(kind, n, d=16):

@@ -19,14 +19,14 @@ it, each measured in a fresh process. The backend of the first two is that of
 """
 
 import argparse
-import ctypes
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import time
+
+from memory import release_memory, reset_peak, status
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -177,20 +177,10 @@ def memory(backend, calls, step, length, dtype):
     for size in (256, length):
         run(*tensors_of(backend, size, dtype))
     tensors = tensors_of(backend, length, dtype)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
+    release_memory()
+    before = reset_peak()
     run(*tensors)
     return max(status("VmHWM") - before, 0)
-
-
-def status(name):
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status must have a line {name}. Received: none")
 
 
 # In the one that asks them

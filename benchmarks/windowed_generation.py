@@ -11,11 +11,12 @@ resident memory of the process at its end.
 
 import argparse
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import time
+
+from memory import status
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -41,14 +42,6 @@ def build(window):
     return keras.Model(ids, embedding(x, reverse=True))
 
 
-def resident():
-    """Megabytes of resident memory."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise OSError("/proc/self/status must have a line VmRSS. Received: none")
-
-
 def write(window, tokens):
     """Prints a row for each tenth of the text."""
     from keras_attn import decoding
@@ -64,7 +57,8 @@ def write(window, tokens):
         start = time.perf_counter()
         if len(stamps) % (tokens // 10) == 0:
             median = statistics.median(stamps[-(tokens // 10) :]) * 1e3
-            print(f"| {name} | {len(stamps)} | {median:.2f} | {resident():.0f} |")
+            resident = status("VmRSS") / 2**20
+            print(f"| {name} | {len(stamps)} | {median:.2f} | {resident:.0f} |")
             sys.stdout.flush()
 
 

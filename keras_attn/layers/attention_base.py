@@ -232,12 +232,7 @@ class AttentionBase(keras.layers.Layer):
         segments=None,
     ):
         """One step, or a run of them, of causal attention over what came before."""
-        if not use_causal_mask:
-            raise ValueError(
-                f"Layer '{self.name}' attends to tokens that are not there yet while "
-                "decoding; call it with `use_causal_mask=True`. "
-                f"Received: {use_causal_mask=}"
-            )
+        require_causal_mask(self, use_causal_mask)
         refuse_attention_mask(self, attention_mask)
         if padding_mask is None:
             padding_mask = implicit_mask(value)
@@ -307,6 +302,16 @@ def _head_by_head(x):
     """`(B, T, N, H)` to `(B * N, T, H)`."""
     rows, length, heads, size = ops.shape(x)
     return ops.reshape(swap(x), (rows * heads, length, size))
+
+
+def require_causal_mask(layer, use_causal_mask):
+    """Raise where a decoding step would look at tokens to come."""
+    if not use_causal_mask:
+        raise ValueError(
+            f"Layer '{layer.name}' attends to tokens that are not there yet while "
+            "decoding; call it with `use_causal_mask=True`. "
+            f"Received: {use_causal_mask=}"
+        )
 
 
 def refuse_attention_mask(layer, attention_mask):

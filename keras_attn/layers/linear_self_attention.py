@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn.layers.attention_base import require_causal_mask
 from keras_attn.layers.head_gates import gated
 from keras_attn.layers.multi_head_base import MultiHeadBase
 from keras_attn.ops import masks
@@ -179,12 +180,7 @@ class LinearSelfAttention(MultiHeadBase):
         index,
     ):
         """One decoding step, see `MultiHeadAttention.cached_call`."""
-        if not use_causal_mask:
-            raise ValueError(
-                f"Layer '{self.name}' attends to tokens that are not there yet while "
-                "decoding; call it with `use_causal_mask=True`. "
-                f"Received: {use_causal_mask=}"
-            )
+        require_causal_mask(self, use_causal_mask)
         output, state, normalizer = linear_attention_step(
             cache["state"],
             cache["normalizer"],

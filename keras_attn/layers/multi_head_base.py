@@ -211,10 +211,6 @@ class MultiHeadBase(AttentionBase):
             kernel = "full"  # only this one has weights to return, or reads a ring
         elif kernel == "fused" and kwargs["dropout"] > 0:
             kernel = "auto"  # in training it has none to drop
-        sinks = self.sinks
-        if sinks is not None:
-            # Read here, since a custom gradient takes no variables on TensorFlow.
-            sinks = ops.reshape(sinks, sinks.shape)
         return dot_product_attention(
             query,
             key,
@@ -223,7 +219,7 @@ class MultiHeadBase(AttentionBase):
             bias=self._position.bias(self.num_heads),
             scale=self._scale,
             soft_cap=self.soft_cap,
-            sinks=sinks,
+            sinks=self.sinks,
             kernel=kernel,
             **kwargs,
         )

@@ -1,7 +1,7 @@
 """T5's relative positions: a learned number for each bucket of distances."""
 
 import keras
-from keras import initializers, ops
+from keras import initializers
 
 from keras_attn.layers import arguments
 from keras_attn.layers.position_bias import PositionBias
@@ -86,9 +86,7 @@ class RelativePositionBias(PositionBias):
                 f"Layer '{self.name}' has numbers for {self.num_heads} heads. "
                 f"Received: attention of {num_heads}"
             )
-        # Read here, since a custom gradient takes no variables on TensorFlow.
-        table = ops.reshape(self.table, self.table.shape)
-        return biases.relative(table, self.max_distance, self.bidirectional)
+        return biases.relative(self.table, self.max_distance, self.bidirectional)
 
     def get_config(self):
         return {

@@ -63,7 +63,7 @@ def blockwise_attention(
         bits,
         [query_start] if ops.is_tensor(query_start) else [],
     ]
-    block_sizes = block_sizes or _block_sizes(query, key, mask)
+    block_sizes = block_sizes or _block_sizes(query, key)
 
     @ops.custom_gradient
     def attend(*tensors):
@@ -97,7 +97,8 @@ def blockwise_attention(
 
         return tiles.whole(output, value.dtype), gradient
 
-    return attend(*itertools.chain(*held))
+    # Read, since a custom gradient takes no variables on TensorFlow.
+    return attend(*(ops.reshape(x, ops.shape(x)) for x in itertools.chain(*held)))
 
 
 def _like(lists, values):
@@ -106,7 +107,7 @@ def _like(lists, values):
     return [list(itertools.islice(values, len(x))) for x in lists]
 
 
-def _block_sizes(query, key, mask):
+def _block_sizes(query, key):
     rows, heads = query.shape[:2]
     queries, keys = 256, 512
     many = (rows or 1) * heads

@@ -46,6 +46,8 @@ class Mask(Rule):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Causal(Mask):
+    """Of `masks.causal`."""
+
     offset: typing.Any
 
     def evaluate(self, query, key):
@@ -64,6 +66,8 @@ class Causal(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Window(Mask):
+    """Of `masks.window`."""
+
     size: int
     num_global: int
 
@@ -86,6 +90,8 @@ class Window(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segments(Mask):
+    """Of `masks.segments`."""
+
     query_ids: typing.Any
     key_ids: typing.Any
     query_start: typing.Any
@@ -107,6 +113,8 @@ class Segments(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Padding(Mask):
+    """Of `masks.padding`."""
+
     keep: typing.Any
 
     def evaluate(self, query, key):
@@ -119,6 +127,8 @@ class Padding(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense(Mask):
+    """Of `masks.dense`."""
+
     keep: typing.Any
 
     def evaluate(self, query, key):
@@ -127,6 +137,8 @@ class Dense(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class All(Mask):
+    """Several masks, all of which must hold."""
+
     masks: tuple
 
     def evaluate(self, query, key):
