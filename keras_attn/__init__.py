@@ -3,11 +3,12 @@
 import importlib
 
 # These register what a saved model may hold: to load one, importing us is enough.
-from keras_attn import layers, ops, training
+from keras_attn import checkpoints, layers, ops, training
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "checkpoints",
     "decoding",
     "inspection",
     "layers",

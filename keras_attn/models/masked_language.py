@@ -6,6 +6,7 @@ from keras import ops
 from keras_attn import layers
 from keras_attn.layers.arguments import positive_int
 from keras_attn.layers.output_bias import OutputBias
+from keras_attn.layers.token_pooling import TokenPooling
 
 __all__ = ["masked_language_model", "text_classifier"]
 
@@ -152,20 +153,11 @@ def text_classifier(
         layer_norm_epsilon,
         dtype,
     )
-    if pooling == "first":
-        x = x[:, 0]
-    else:
-        x = _mean_of_tokens(x, inputs["tokens"] if num_segments else inputs)
+    tokens = inputs["tokens"] if num_segments else inputs
+    x = TokenPooling(pooling, dtype=dtype, name="pooled")(x, ops.not_equal(tokens, 0))
     x = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
     return keras.Model(inputs, logits, name=name)
-
-
-def _mean_of_tokens(x, tokens):
-    # Keras's pooling layer divides by zero where a text is nothing but padding.
-    keep = ops.expand_dims(ops.cast(ops.not_equal(tokens, 0), "float32"), -1)
-    total = ops.sum(ops.cast(x, "float32") * keep, axis=1)
-    return total / ops.maximum(ops.sum(keep, axis=1), 1.0)
 
 
 def _encoder(

@@ -7,36 +7,60 @@ __all__ = ["Live", "block", "for_each", "loop", "over"]
 
 
 class Live:
-    """In a table of bools, the columns of each row that are True.
+    """For each row of a table, the columns that there is anything to do for.
+
+    Args:
+        live: bools `(rows, columns)`, an array of NumPy or a tensor: where there is.
+        sure: likewise, of the live ones those that need no mask.
 
     Attributes:
-        order: int32 `(rows, columns)`, of each row first the columns that are True.
-        counts: int32 `(rows,)`, how many those are.
+        order: int32 `(rows, columns)`, of each row first the columns that are sure,
+            then the others that are live.
+        counts_sure, counts: int32 `(rows,)`, how many are sure, how many live.
     """
 
-    def __init__(self, table):
-        if isinstance(table, np.ndarray):
-            order = np.argsort(~table, axis=1, kind="stable").astype("int32")
-            counts = table.sum(axis=1, dtype="int32")
+    def __init__(self, live, sure):
+        known = isinstance(live, np.ndarray) and isinstance(sure, np.ndarray)
+        if known:
+            rank = np.where(live, np.where(sure, 0, 1), 2)
+            order = np.argsort(rank, axis=1, kind="stable")
+            counts = [(rank < least).sum(axis=1) for least in (1, 2)]
         else:
-            dead = ops.cast(ops.logical_not(table), "int32")
+            live, sure = (ops.convert_to_tensor(x, "bool") for x in (live, sure))
+            one = ops.cast(ops.logical_not(sure), "int32")
+            rank = ops.where(live, one, 2)
             # Stable by hand: what comes first among equals is left to no backend.
-            width = ops.shape(table)[1]
-            keys = dead * width + ops.arange(width, dtype="int32")
-            order = ops.cast(ops.argsort(keys, axis=1), "int32")
-            counts = ops.sum(ops.cast(table, "int32"), axis=1)
-        self.order = ops.convert_to_tensor(order, dtype="int32")
-        self.counts = ops.convert_to_tensor(counts, dtype="int32")
+            width = ops.shape(rank)[1]
+            keys = rank * width + ops.arange(width, dtype="int32")
+            order = ops.argsort(keys, axis=1)
+            counts = [
+                ops.sum(ops.cast(rank < least, "int32"), axis=1) for least in (1, 2)
+            ]
+        self.order, self.counts_sure, self.counts = (
+            ops.convert_to_tensor(ops.cast(x, "int32"), dtype="int32")
+            for x in (order, *counts)
+        )
 
 
 def over(live, row, count, body, state):
-    """A loop over the live columns of a row, or over all `count`."""
+    """A loop over the live columns of a row, or over all `count`.
+
+    Args:
+        body: a function of a column, whether it needs the mask, and the state.
+    """
     if live is None:
-        return loop(0, count, body, state)
+        return loop(0, count, lambda t, *s: body(t, True, *s), state)
     order = block(live.order, row)
-    return loop(
-        0, block(live.counts, row), lambda t, *s: body(block(order, t), *s), state
-    )
+    done = 0
+    for masked, counts in (False, live.counts_sure), (True, live.counts):
+        stop = block(counts, row)
+
+        def turn(t, *state, masked=masked):
+            return body(block(order, t), masked, *state)
+
+        state = loop(done, stop, turn, state)
+        done = stop
+    return state
 
 
 def loop(start, stop, body, state):

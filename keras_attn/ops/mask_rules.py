@@ -9,7 +9,17 @@ from keras import ops
 
 from keras_attn.ops.spans import Rule, Span
 
-__all__ = ["All", "Causal", "Dense", "Mask", "Padding", "Segments", "Window", "join"]
+__all__ = [
+    "All",
+    "Causal",
+    "Dense",
+    "Mask",
+    "Padding",
+    "Segments",
+    "Window",
+    "all_of",
+    "join",
+]
 
 
 class Mask(Rule):
@@ -30,6 +40,20 @@ class Mask(Rule):
         Returns:
             A bool array or tensor that broadcasts to `(blocks of queries, blocks of
             keys)`, or None: any may.
+        """
+        return None
+
+    def covers(self, queries, keys):
+        """Which block of queries may attend to everything in which block of keys.
+
+        There kernels that work block by block need not evaluate the mask, so it may be
+        False too often, but never True too often.
+
+        Args:
+            queries, keys: `Blocks`.
+
+        Returns:
+            As `overlap` does, or None: it cannot be told.
         """
         return None
 
@@ -59,6 +83,9 @@ class Causal(Mask):
     def overlap(self, queries, keys):
         return keys.starts[None, :] <= queries.last[:, None] + self.offset
 
+    def covers(self, queries, keys):
+        return keys.last[None, :] <= queries.starts[:, None] + self.offset
+
     @property
     def can_exclude_every_key(self):
         return not (isinstance(self.offset, int) and self.offset >= 0)
@@ -87,6 +114,15 @@ class Window(Mask):
             near = near | (first < self.num_global)
         return near
 
+    def covers(self, queries, keys):
+        first, last = queries.starts[:, None], queries.last[:, None]
+        near = last - keys.starts[None, :] < self.size
+        near = near & (keys.last[None, :] - first < self.size)
+        if self.num_global:
+            near = near | (keys.last[None, :] < self.num_global)
+            near = near | (last < self.num_global)
+        return near
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segments(Mask):
@@ -104,11 +140,18 @@ class Segments(Mask):
 
     def overlap(self, queries, keys):
         # Ids in order, as packing makes them, leave no two blocks in doubt.
-        low, high = queries.extremes(self.query_ids)
-        least, most = keys.extremes(self.key_ids)
-        low, high = ops.expand_dims(low, 2), ops.expand_dims(high, 2)
-        least, most = ops.expand_dims(least, 1), ops.expand_dims(most, 1)
+        low, high, least, most = self._extremes(queries, keys)
         return ops.any(ops.logical_and(low <= most, least <= high), axis=0)
+
+    def covers(self, queries, keys):
+        low, high, least, most = self._extremes(queries, keys)
+        return ops.all(ops.logical_and(high <= least, most <= low), axis=0)
+
+    def _extremes(self, queries, keys):
+        """Least and largest ids of the queries' blocks, then of the keys'."""
+        of_queries = [ops.expand_dims(x, 2) for x in queries.extremes(self.query_ids)]
+        of_keys = [ops.expand_dims(x, 1) for x in keys.extremes(self.key_ids)]
+        return *of_queries, *of_keys
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,6 +166,10 @@ class Padding(Mask):
     def overlap(self, queries, keys):
         _, most = keys.extremes(ops.any(self.keep, axis=0, keepdims=True))
         return most > 0
+
+    def covers(self, queries, keys):
+        least, _ = keys.extremes(ops.all(self.keep, axis=0, keepdims=True))
+        return least > 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,14 +196,23 @@ class All(Mask):
 
     def overlap(self, queries, keys):
         tables = [mask.overlap(queries, keys) for mask in self.masks]
-        tables = [table for table in tables if table is not None]
-        if any(map(ops.is_tensor, tables)):  # PyTorch joins none with an array
-            tables = [ops.convert_to_tensor(table, "bool") for table in tables]
-        return functools.reduce(operator.and_, tables) if tables else None
+        return all_of(table for table in tables if table is not None)
+
+    def covers(self, queries, keys):
+        tables = [mask.covers(queries, keys) for mask in self.masks]
+        return None if any(table is None for table in tables) else all_of(tables)
 
     @property
     def can_exclude_every_key(self):
         return any(mask.can_exclude_every_key for mask in self.masks)
+
+
+def all_of(tables):
+    """Where all of several tables of bools are True; None if there are none."""
+    tables = list(tables)
+    if any(map(ops.is_tensor, tables)):  # PyTorch joins none with an array
+        tables = [ops.convert_to_tensor(table, "bool") for table in tables]
+    return functools.reduce(operator.and_, tables) if tables else None
 
 
 def join(*masks):

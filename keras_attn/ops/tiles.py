@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_attn.ops.block_loops import Live, block, for_each, loop, over
 from keras_attn.ops.dropout_bits import mixed
+from keras_attn.ops.mask_rules import all_of
 from keras_attn.ops.spans import Blocks, Span
 from keras_attn.ops.weighting import bounded
 
@@ -81,22 +82,29 @@ class Tiles:
 
     def _find_live(self):
         self.live_keys = self.live_queries = None
-        if self.mask is None:
-            return
         starts = _starts(self.count_q, self.size_q) + self.query_start
-        table = self.mask.overlap(
-            Blocks(starts, self.size_q),
-            Blocks(_starts(self.count_k, self.size_k), self.size_k),
+        queries = Blocks(starts, self.size_q)
+        keys = Blocks(_starts(self.count_k, self.size_k), self.size_k)
+        live, sure = None, []
+        if self.mask is not None:
+            live = self.mask.overlap(queries, keys)
+            sure.append(self.mask.covers(queries, keys))
+        if not self._fills_blocks():
+            sure.append(keys.last[None, :] < self.total)
+        if live is None and (not sure or sure[0] is None):
+            return  # Nothing to skip, and the same to do for all.
+        shape = (self.count_q, self.count_k)
+        sure = np.array(False) if sure[0] is None else all_of(sure)
+        live, sure = (
+            _broadcast(table, shape)
+            for table in (np.array(True) if live is None else live, sure)
         )
-        if table is None:
-            return
-        if isinstance(table, np.ndarray):
-            table = np.broadcast_to(table, (self.count_q, self.count_k))
-            self.live_keys, self.live_queries = Live(table), Live(table.T)
-        else:
-            table = ops.broadcast_to(table, (self.count_q, self.count_k))
-            self.live_keys = Live(table)
-            self.live_queries = Live(ops.transpose(table))
+        self.live_keys = Live(live, sure)
+        self.live_queries = Live(_turned(live), _turned(sure))
+
+    def _fills_blocks(self):
+        """Whether the last block of keys is known to be as full as the others."""
+        return isinstance(self.total, int) and self.total % self.size_k == 0
 
     # One tile
 
@@ -122,8 +130,11 @@ class Tiles:
             return (self.rows, self.kv_heads, self.size_k, *groups, self.size_q)
         return (self.rows, self.kv_heads, *groups, self.size_q, self.size_k)
 
-    def _scores(self, i, j, query, key, turned=False):
+    def _scores(self, i, j, query, key, masked, turned=False):
         """Scores of a tile, float32 `(B, K, G x Q, P)`, or turned, `(B, K, P, G x Q)`.
+
+        Args:
+            masked: bool, whether the mask has anything to say of this tile.
 
         Returns:
             A pair of them and of the slope of the soft cap, None without one.
@@ -141,7 +152,7 @@ class Tiles:
             bias = bounded(self.bias.evaluate(span_q, span_k))
             scores = ops.reshape(scores, self._shape(turned))
             scores = scores + self._by_group(bias, turned)
-        allowed = self._allowed(span_q, span_k)
+        allowed = self._allowed(span_q, span_k) if masked else None
         if allowed is not None:
             scores = ops.reshape(scores, self._shape(turned))
             scores = ops.where(self._by_group(allowed, turned), scores, -1e30)
@@ -149,7 +160,7 @@ class Tiles:
 
     def _allowed(self, query, key):
         inside = None
-        if not isinstance(self.total, int) or self.total % self.size_k:
+        if not self._fills_blocks():
             inside = ops.reshape(key.positions() < self.total, (1, 1, 1, -1))
         if self.mask is None:
             return inside
@@ -179,9 +190,9 @@ class Tiles:
         shapes = (*rows, self.values.shape[4]), (*rows, 1)
 
         def one_block(i, query):
-            def one_tile(j, output, largest, total):
+            def one_tile(j, masked, output, largest, total):
                 key, value = block(self.keys, j), block(self.values, j)
-                scores, _ = self._scores(i, j, query, key)
+                scores, _ = self._scores(i, j, query, key, masked)
                 new = ops.maximum(largest, ops.max(scores, axis=3, keepdims=True))
                 weights, shrunk = ops.exp(scores - new), ops.exp(largest - new)
                 total = total * shrunk + ops.sum(weights, axis=3, keepdims=True)
@@ -220,12 +231,12 @@ class Tiles:
         # Of each query: the mean of the weights' gradients, under the weights.
         means = ops.sum(ops.cast(upstream, "float32") * output, axis=4, keepdims=True)
 
-        def of_scores(i, j, of_query, key, value, turned=False):
+        def of_scores(i, j, of_query, key, value, masked, turned=False):
             """Weights as applied, and gradients of products and of sums of scores."""
             query, above, log_sum, mean = of_query
             if turned:
                 log_sum, mean = ops.swapaxes(log_sum, 2, 3), ops.swapaxes(mean, 2, 3)
-            scores, slope = self._scores(i, j, query, key, turned)
+            scores, slope = self._scores(i, j, query, key, masked, turned)
             weights = ops.exp(scores - log_sum)
             left, right = (value, above) if turned else (above, value)
             gradient = ops.matmul(left, ops.swapaxes(right, 2, 3))
@@ -241,9 +252,9 @@ class Tiles:
         blocks_q = [self.queries, upstream, log_sums, means]
 
         def of_query(i, *of_query):
-            def one_tile(j, total):
+            def one_tile(j, masked, total):
                 key, value = block(self.keys, j), block(self.values, j)
-                _, gradient, _ = of_scores(i, j, of_query, key, value)
+                _, gradient, _ = of_scores(i, j, of_query, key, value, masked)
                 return (total + ops.cast(ops.matmul(gradient, key), "float32"),)
 
             zero = ops.zeros(ops.shape(of_query[0]), dtype="float32")
@@ -252,9 +263,11 @@ class Tiles:
         (queries,) = for_each(of_query, blocks_q, [ops.shape(self.queries)[1:]])
 
         def of_key(j, key, value):
-            def one_tile(i, of_key, of_value):
+            def one_tile(i, masked, of_key, of_value):
                 of_query = [block(x, i) for x in blocks_q]
-                used, gradient, _ = of_scores(i, j, of_query, key, value, turned=True)
+                used, gradient, _ = of_scores(
+                    i, j, of_query, key, value, masked, turned=True
+                )
                 of_key = of_key + ops.cast(ops.matmul(gradient, of_query[0]), "float32")
                 of_value = of_value + ops.cast(ops.matmul(used, of_query[1]), "float32")
                 return of_key, of_value
@@ -296,9 +309,9 @@ class Tiles:
         def one_block(i, *sums):
             of_query = [block(x, i) for x in blocks_q]
 
-            def one_tile(j, *sums):
+            def one_tile(j, masked, *sums):
                 key, value = block(self.keys, j), block(self.values, j)
-                *_, gradient = of_scores(i, j, of_query, key, value)
+                *_, gradient = of_scores(i, j, of_query, key, value, masked)
                 span_q, span_k = self._spans(i, j)
                 gradient = ops.reshape(gradient, shape)
                 return self.bias.add_gradient(list(sums), gradient, span_q, span_k)
@@ -321,6 +334,15 @@ def _starts(count, size):
     if isinstance(count, int):
         return np.arange(count, dtype="int32") * size
     return ops.arange(count, dtype="int32") * size
+
+
+def _broadcast(table, shape):
+    known = isinstance(table, np.ndarray) and all(isinstance(n, int) for n in shape)
+    return (np if known else ops).broadcast_to(table, shape)
+
+
+def _turned(table):
+    return table.T if isinstance(table, np.ndarray) else ops.transpose(table)
 
 
 def _padded(x, length, room):

@@ -1,15 +1,13 @@
 """Writing a SavedModel whole or not at all."""
 
-import contextlib
 import json
-import os
 import pathlib
-import shutil
-import tempfile
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from keras_attn import whole_folder
 
 __all__ = ["OPS_FILE", "check_path", "write"]
 
@@ -17,88 +15,20 @@ OPS_FILE = "non_core_ops.json"
 
 
 def check_path(path, overwrite):
-    """The path to export to; an error where nothing can or should be written.
-
-    Raises:
-        FileExistsError: if something is there and `overwrite` is False.
-        OSError: if it cannot be made there.
-    """
-    if not str(path):
-        raise FileNotFoundError(f"The export path must have a name. Received: {path=}")
-    path = pathlib.Path(path)
-    if not overwrite and (path.exists() or path.is_symlink()):
-        raise FileExistsError(
-            "The export path exists; pass overwrite=True to replace it. "
-            f"Received: path={str(path)!r}"
-        )
-    if overwrite and path.exists() and not _may_be_replaced(path):
-        raise FileExistsError(
-            "The export path holds something else than a SavedModel, which is not "
-            f"replaced. Received: path={str(path)!r}"
-        )
-    try:
-        with tempfile.TemporaryDirectory(dir=_lowest_folder(path)):
-            pass
-    except OSError as error:
-        raise type(error)(
-            f"The export path cannot be written ({error.strerror}). "
-            f"Received: path={str(path)!r}"
-        ) from error
-    return path
-
-
-def _may_be_replaced(path):
-    """An empty folder, or one that a SavedModel is in."""
-    if not path.is_dir():
-        return False
-    names = {entry.name for entry in path.iterdir()}
-    return not names or "saved_model.pb" in names
-
-
-def _lowest_folder(path):
-    """What is there already of the folders above `path`."""
-    return next(folder for folder in path.absolute().parents if folder.exists())
+    """The path to export to; see `keras_attn.whole_folder.check_path`."""
+    return whole_folder.check_path(path, overwrite, "a SavedModel", "saved_model.pb")
 
 
 def write(module, path, signatures):
-    """Saves `module` under `path`, by way of a temporary folder beside it.
+    """Saves `module` under `path`.
 
     Beside the SavedModel's own files there is `non_core_ops.json`: the names of the
     ops that TensorFlow alone does not have, so that a server knows what to load.
     """
-    path = pathlib.Path(path).absolute()
-    lowest = _lowest_folder(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = pathlib.Path(
-        tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-")
-    )
-    try:
-        tf.saved_model.save(module, str(temporary), signatures=signatures)
-        ops = json.dumps(sorted(non_core_ops(temporary)), indent=2)
-        (temporary / OPS_FILE).write_text(ops + "\n", encoding="utf-8")
-        temporary.chmod(0o755)  # `mkdtemp` makes folders for the owner alone.
-        _put_in_place(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):  # where another process uses them
-            for folder in path.parents[: path.parents.index(lowest)]:
-                folder.rmdir()
-        raise
-
-
-def _put_in_place(temporary, path):
-    if not path.exists() and not path.is_symlink():
-        os.rename(temporary, path)
-        return
-    old = pathlib.Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old-"))
-    os.rename(path, old / path.name)
-    try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(old / path.name, path)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    with whole_folder.write(path) as folder:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+        ops = json.dumps(sorted(non_core_ops(folder)), indent=2)
+        (folder / OPS_FILE).write_text(ops + "\n", encoding="utf-8")
 
 
 def non_core_ops(folder):

@@ -151,25 +151,32 @@ def test_masks_do_not_change():
 
 @properties
 @hypothesis.given(rules, strategies.integers(1, 4), strategies.integers(1, 4))
-def test_blocks_with_nothing_in_common_are_known(rules, size_q, size_k):
-    """What `overlap` rules out has no True in it; a window rules out all the rest."""
+def test_blocks_with_nothing_or_everything_in_common_are_known(rules, size_q, size_k):
+    """What `overlap` rules out has no True in it, what `covers` finds no False.
+
+    Of a window that is all; blocks that end past the last position may be in doubt.
+    """
     mask = masks.join(*(rule_of(*rule)[0] for rule in rules))
     starts_q, starts_k = np.arange(0, LENGTH, size_q), np.arange(0, TOTAL, size_k)
-    table = mask.overlap(
+    blocks = (
         Blocks(starts_q.astype("int32"), size_q),
         Blocks(starts_k.astype("int32"), size_k),
     )
-    if table is None:
-        return
+    tables = [
+        np.full((1, 1), default) if found is None else array(found)
+        for found, default in ((mask.overlap(*blocks), 1), (mask.covers(*blocks), 0))
+    ]
     whole = over(mask, (0, LENGTH), (0, TOTAL))
-    table = np.broadcast_to(array(table), (len(starts_q), len(starts_k)))
-    for (a, b), may in np.ndenumerate(table):
+    shape = (len(starts_q), len(starts_k))
+    may, sure = (np.broadcast_to(table, shape) for table in tables)
+    is_window = [kind for kind, _ in rules] == ["window"]
+    for a, b in np.ndindex(shape):
         i, j = starts_q[a], starts_k[b]
-        has = whole[:, :, i : i + size_q, j : j + size_k].any()
-        assert may or not has
-        if {kind for kind, _ in rules} == {"window"} and len(rules) == 1:
-            # Blocks may end past the last position.
-            assert has or i + size_q > LENGTH or j + size_k > TOTAL or not may
+        block = whole[:, :, i : i + size_q, j : j + size_k]
+        assert may[a, b] or not block.any()
+        assert block.all() or not sure[a, b]
+        if is_window and i + size_q <= LENGTH and j + size_k <= TOTAL:
+            assert (may[a, b], sure[a, b]) == (block.any(), block.all())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""A folder with a published model: its config, and its tensors one at a time."""
+
+import contextlib
+import json
+import os
+import pathlib
+
+__all__ = ["CONFIG", "INDEX", "WEIGHTS", "Config", "Folder", "read_json"]
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+# Formats that hold programs as well as numbers, which reading them would run.
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+class Config(dict):
+    """What is in `config.json`; asked for what it lacks, it says so."""
+
+    def __missing__(self, key):
+        raise ValueError(
+            f"`{CONFIG}` must hold {key!r} for a model of this family. "
+            f"Received: keys {sorted(self)}"
+        )
+
+
+class Folder:
+    """A published model as it lies on disk.
+
+    Args:
+        path: of the folder, with `config.json` and `model.safetensors`, or several
+            such files and an index of them.
+
+    Attributes:
+        path: `pathlib.Path`.
+        config: a `Config`.
+        shapes: dict from the name of each tensor to its shape.
+
+    Raises:
+        FileNotFoundError: without the folder, the config, or weights, or with a part
+            of the weights missing.
+        ValueError: for a file that cannot be read, weights that are pickled, an index
+            with paths out of the folder.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        if not self.path.is_dir():
+            raise FileNotFoundError(
+                f"Expected a folder with a published model. Received: path={str(path)}"
+            )
+        self.config = Config(read_json(self.path / CONFIG))
+        self.shapes, self._files = {}, {}
+        for file, names in self._weight_files().items():
+            found = self._read_header(file)
+            for name in sorted(found) if names is None else names:
+                if name not in found:
+                    raise ValueError(
+                        f"`{INDEX}` names a tensor that is not in its file. "
+                        f"Received: tensor {name!r}, file {file!r}"
+                    )
+                self.shapes[name], self._files[name] = found[name], file
+
+    def read(self, name):
+        """One tensor, an array of NumPy of the dtype it is stored in.
+
+        The file is opened for it alone: as long as it is open, all that was read of
+        it stays in memory.
+        """
+        with _opened(self.path / self._files[name]) as tensors:
+            return tensors.get_tensor(name)
+
+    def _weight_files(self):
+        """Dict from the name of each file to the tensors to take, None for all."""
+        if (self.path / INDEX).exists():
+            entries = read_json(self.path / INDEX).get("weight_map")
+            if not isinstance(entries, dict) or not entries:
+                raise ValueError(
+                    f"`{INDEX}` must hold a `weight_map` from tensors to files. "
+                    f"Received: path={self.path / INDEX}"
+                )
+            files = {}
+            for name, file in entries.items():
+                files.setdefault(_inside(file), []).append(name)
+            return files
+        if (self.path / WEIGHTS).exists():
+            return {WEIGHTS: None}
+        pickled = [f.name for pattern in _PICKLED for f in self.path.glob(pattern)]
+        if pickled:
+            raise ValueError(
+                "Pickled weights are not read, since reading them runs programs that "
+                f"may be in them; save the model as `{WEIGHTS}` where you trust it. "
+                f"Received: {sorted(pickled)} in {self.path}"
+            )
+        raise FileNotFoundError(
+            f"Expected `{WEIGHTS}` or `{INDEX}`. Received: path={self.path}"
+        )
+
+    def _read_header(self, file):
+        """Shapes by name."""
+        path = self.path / file
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"A file of the weights is missing. Received: path={path}"
+            )
+        with _opened(path) as tensors:
+            names = tensors.keys()
+            return {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+
+
+def read_json(path):
+    """The dict in a file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds something else.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected `{path.name}` in the folder of a published model. "
+            f"Received: path={path}"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected JSON. Received: path={path}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"Expected a JSON object. Received: path={path}")
+    return content
+
+
+def _inside(file):
+    """The name of a file of the weights, if it stays inside the folder."""
+    if isinstance(file, str) and file and "\\" not in file and "\0" not in file:
+        path = pathlib.PurePosixPath(file)
+        inside = not path.is_absolute() and ".." not in path.parts
+        if inside and not os.path.isabs(file):
+            return file
+    raise ValueError(
+        f"`{INDEX}` must name files inside the folder. Received: file {file!r}"
+    )
+
+
+@contextlib.contextmanager
+def _opened(path):
+    # Here, so that to import this package takes no longer.
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as tensors:
+            yield tensors
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            "Expected a whole safetensors file; this one is truncated or corrupt. "
+            f"Received: path={path}"
+        ) from error
