@@ -303,9 +303,16 @@ def frontier(calls, moving):
     return list(found.values())
 
 
-def least_attribute(calls, name):
-    """The least int that a called operation has as its attribute `name`, or None."""
-    values = (getattr(call.operation, name, None) for call in calls)
+def least_attribute(calls, name, unless=None):
+    """The least int that a called operation has as its attribute `name`, or None.
+
+    Calls that are given the argument `unless` do not count.
+    """
+    values = (
+        getattr(call.operation, name, None)
+        for call in calls
+        if call.kwargs.get(unless) is None
+    )
     return min((value for value in values if isinstance(value, int)), default=None)
 
 

@@ -1,5 +1,7 @@
 """Walking the graph of a Functional model."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -104,6 +106,8 @@ def test_least_attribute():
     calls = graph.read(keras.Sequential([x, *layers])).calls
     assert graph.least_attribute(calls, "units") == 3
     assert graph.least_attribute(calls, "rate") is None
+    told = dataclasses.replace(calls[-1], kwargs={"training": True})
+    assert graph.least_attribute([told], "units", unless="training") is None
 
 
 def test_a_call_knows_its_arguments_by_name():

@@ -46,7 +46,7 @@ class Folder:
         self.path = pathlib.Path(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
-                f"Expected a folder with a published model. Received: path={str(path)}"
+                f"Expected a folder with a published model. Received: path={path!s}"
             )
         self.config = Config(read_json(self.path / CONFIG))
         self.shapes, self._files = {}, {}

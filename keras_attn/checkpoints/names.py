@@ -11,7 +11,8 @@ __all__ = ["Dropped", "Entry", "Fused", "Kernel", "Layout", "Same", "entries"]
 class Layout:
     """How the tensors of theirs in an `Entry` become the weights of ours, and back.
 
-    Arrays and shapes come in tuples, in the entry's order. This one leaves all as it is.
+    Arrays and shapes come in tuples, in the order of the entry. This one leaves all as
+    it is.
     """
 
     def shapes(self, ours):
@@ -137,7 +138,7 @@ class Entry:
 
     ours: tuple
     theirs: tuple
-    layout: Layout = Same()
+    layout: Layout
 
 
 # Last part of our path, and of their name.

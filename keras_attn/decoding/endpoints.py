@@ -6,7 +6,7 @@ import keras
 
 from keras_attn import graph
 
-__all__ = ["find_output", "find_target", "with_one_output"]
+__all__ = ["find_output", "find_target", "length_limit", "with_one_output"]
 
 
 # model -> {id of an output: the model up to it}; an entry goes when its model goes.
@@ -74,3 +74,11 @@ def with_one_output(model, name=None):
     part = keras.Model({tensor.name: tensor for tensor in inputs}, output)
     parts[id(output)] = part
     return part
+
+
+def length_limit(calls):
+    """The most tokens that all layers have learned positions for, None: no limit.
+
+    Layers that are told the positions, as those of segments are, set none.
+    """
+    return graph.least_attribute(calls, "sequence_length", unless="positions")

@@ -8,6 +8,7 @@ import numpy as np
 from keras_attn import graph
 from keras_attn.decoding.by_position import POSITION_WISE, first_across_positions
 from keras_attn.decoding.compiled import compiled
+from keras_attn.decoding.endpoints import length_limit
 from keras_attn.decoding.recurrent import has_step
 
 __all__ = ["check_step_model", "continued", "vocabulary_sizes"]
@@ -125,7 +126,7 @@ def _random_inputs(model, step):
     # has as many ids, most likely, as there are logits.
     sizes = {target: model.outputs[0].shape[-1], **vocabulary_sizes(model)}
     # No longer than the learned positions of any side.
-    room = graph.least_attribute(graph.read(model).calls, "sequence_length")
+    room = length_limit(graph.read(model).calls)
     free = min(LENGTH, room or LENGTH)
     inputs = {}
     grown = next(tensor for tensor in model.inputs if tensor.name == target)

@@ -1,7 +1,6 @@
 """Writing a SavedModel whole or not at all."""
 
 import json
-import pathlib
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn import graph
-from keras_attn.decoding.endpoints import find_target
+from keras_attn.decoding.endpoints import find_target, length_limit
 from keras_attn.serving import buckets
 from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
@@ -80,7 +80,7 @@ class Translator(TextToText):
         check_vocabulary(model, source_tokenizer, "source", source.name, False)
         check_vocabulary(model, target_tokenizer, "target", target.name, True)
         fixed, frontier = _fixed_part(model, target)
-        room = graph.least_attribute(fixed, "sequence_length")
+        room = length_limit(fixed)
         limits = [length for length in (room, source.shape[1]) if length is not None]
         max_source_length = min([max_source_length, *limits])
         search = ServedSearch(

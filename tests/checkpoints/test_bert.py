@@ -1,17 +1,14 @@
 """BERT, RoBERTa and DistilBERT out of files that `transformers` has written."""
 
-import numpy as np
 import pytest
 from published import (
     difference,
     ids_and_mask,
     published,
     saved_back,
-    saved_by_keras,
     theirs,
     transformers,
 )
-from tensors import assert_equal
 
 from keras_attn import checkpoints
 
