@@ -32,7 +32,7 @@ from ngram import KneserNey
 from translation import Curve, StopAfter, ask_fresh_process
 
 import keras_attn
-from keras_attn import decoding, inspection, models, serving, text, training
+from keras_attn import decoding, inspection, layers, models, serving, text, training
 
 BASELINES = {"unigram": 1, "bigram": 2, "trigram": 3}
 TEMPERATURES = (0.5, 0.8, 1.0)
@@ -53,6 +53,7 @@ def parse_arguments():
     model.add_argument("--inner", type=int, help="width of the feed-forward networks")
     model.add_argument("--heads", type=int, default=4)
     model.add_argument("--dropout", type=float, default=0.0)
+    model.add_argument("--attention", choices=["softmax", "linear"], default="softmax")
     model.add_argument("--context", type=int, default=128, help="tokens of a window")
     fit = parser.add_argument_group("training")
     fit.add_argument("--epochs", type=int, default=1000, help="how many at most")
@@ -96,6 +97,9 @@ def token_ids(tokenizer, texts):
 
 def build(arguments, vocabulary_size):
     """The model, compiled."""
+    attention = None
+    if arguments.attention == "linear":
+        attention = layers.LinearSelfAttention(arguments.heads)
     model = models.causal_language_model(
         vocabulary_size,
         num_layers=arguments.layers,
@@ -103,6 +107,7 @@ def build(arguments, vocabulary_size):
         intermediate_dim=arguments.inner,
         num_heads=arguments.heads,
         dropout=arguments.dropout,
+        attention=attention,
     )
     scale = arguments.rate * (arguments.width * arguments.warmup) ** 0.5
     schedule = training.InverseSquareRootSchedule(

@@ -38,11 +38,11 @@ from keras_attn import inspection, models, serving, text, training
 FRESH_PROCESS = """
 import json, sys
 import tensorflow as tf, tensorflow_text
-translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
 answers = []
 for batch in json.load(sys.stdin):
-    texts = translate(text=tf.constant(batch, tf.string))["text"]
-    answers.append([answer.decode() for answer in texts.numpy()])
+    texts = answer(text=tf.constant(batch, tf.string))[sys.argv[2]]
+    answers.append([text.decode() for text in texts.numpy()])
 print("ANSWERS " + json.dumps(answers))
 """
 
@@ -276,10 +276,10 @@ def plot_curve(folder):
     print(f"Curve: {folder / 'curve.png'}")
 
 
-def ask_fresh_process(path, batches):
-    """The answers of the exported model in a process of its own."""
+def ask_fresh_process(path, batches, output="text"):
+    """The answers of the exported model in a process of its own, one of its outputs."""
     process = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, str(path)],
+        [sys.executable, "-c", FRESH_PROCESS, str(path), output],
         input=json.dumps(batches),
         capture_output=True,
         text=True,

@@ -1,7 +1,8 @@
 """What Keras has no public name for, touched here and nowhere else.
 
-Three things: the implicit mask that Keras hangs on a tensor, the recorded calls of a
-Functional model, and variables whose first value is given later.
+Five things: the implicit mask that Keras hangs on a tensor, the recorded calls of a
+Functional model, variables whose first value is given later, the layers that a layer is
+made of, with their own weights, and what an optimizer's weight decay leaves out.
 `tests/test_keras_internals.py` says which Keras versions these hold for and fails when
 one of them moves.
 """
@@ -17,9 +18,13 @@ from keras.src.models.functional import Functional
 __all__ = [
     "implicit_mask",
     "initial_values",
+    "inner_layers",
+    "is_decayed",
     "is_functional",
+    "own_weights",
     "recorded_calls",
     "set_implicit_mask",
+    "stored_kernel",
 ]
 
 
@@ -28,14 +33,14 @@ def initial_values():
     """Variables made inside have no memory until the end, when each gets its value.
 
     Yields:
-        A function of a variable and of what makes its value: a function of the
-        variable's path, called at the end, one variable after the other in the order
-        they were made in. Other variables get the value of their initializer.
+        A function of a variable and of what makes its value, a tensor: a function of
+        the variable's path and dtype, called at the end, one variable after the other
+        in the order they were made in. Others get the value of their initializer.
     """
 
     def give(variable, value_of):
         def initializer(shape, dtype=None):
-            return keras.ops.convert_to_tensor(value_of(variable.path), dtype=dtype)
+            return value_of(variable.path, dtype)
 
         variable._initializer = initializer
 
@@ -46,6 +51,38 @@ def initial_values():
         # Else the next scope would make the variables of what has failed.
         set_global_attribute("uninitialized_variables", [])
         raise
+
+
+def inner_layers(layer):
+    """The layers in a layer or model, and those in them, wherever they lie.
+
+    Yields:
+        Pairs of the names on the way to one, as `"encoder_0/self_attention/query"`, and
+        the layer. One that is used in several places comes once for each; no two pairs
+        have one path.
+    """
+    names = set()
+    for i, child in enumerate(layer._layers):
+        name = f"{child.name}_{i}" if child.name in names else child.name
+        names.add(name)
+        yield name, child
+        for path, inner in inner_layers(child):
+            yield f"{name}/{path}", inner
+
+
+def own_weights(layer):
+    """The weights of a layer that are not those of layers in it."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def stored_kernel(dense):
+    """The kernel of a `Dense` or `EinsumDense` without its adapters."""
+    return dense._kernel
+
+
+def is_decayed(optimizer, variable):
+    """Whether an optimizer's weight decay is meant for a variable."""
+    return optimizer._use_weight_decay(variable)
 
 
 def is_functional(operation):

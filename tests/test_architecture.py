@@ -19,14 +19,16 @@ ARROWS = {
     "probe": {"graph"},
     "decoding": {"graph", "layers", "ops", "probe"},
     "inspection": {"graph", "layers", "ops", "probe"},
-    "checkpoints": {"layers", "whole_folder"},
+    "checkpoints": {"layers", "models", "whole_folder"},
     "serving": {"decoding", "graph", "text", "whole_folder"},
     "whole_folder": set(),
     "_keras_internals": set(),
     # The face: these two at once, the rest when touched.
     "__init__": {"checkpoints", "layers", "ops", "training"},
 }
-USES_KERAS_INTERNALS = {"layers", "graph", "decoding", "inspection", "checkpoints"}
+USES_KERAS_INTERNALS = {
+    *("layers", "graph", "decoding", "inspection", "checkpoints", "training"),
+}
 USES_TENSORFLOW = {"text", "serving"}
 # Frameworks that stand behind Keras: outside `USES_TENSORFLOW` inside functions only,
 # and only in these files, which say what to do on each backend.
@@ -170,7 +172,7 @@ BAD = {
     "private Keras": ("layers/new.py", "from keras.src.backend import get_keras_mask"),
     "private Keras, renamed": ("layers/new.py", "from keras import src"),
     "private Keras, dotted": ("ops/new.py", "import keras\nx = keras.src.backend"),
-    "internals": ("training/new.py", "from keras_attn import _keras_internals"),
+    "internals": ("models/new.py", "from keras_attn import _keras_internals"),
     "tensorflow": ("layers/new.py", "import tensorflow as tf"),
     "tensorflow in a function": ("ops/new.py", "def f():\n    import tensorflow"),
     "tensorflow at the top": ("decoding/compiled.py", "import tensorflow as tf"),

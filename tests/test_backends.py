@@ -23,8 +23,10 @@ FILES = [
     "layers/test_single_attention.py",
     "layers/test_recurrent_layers.py",
     "layers/test_block_variants.py",
+    "checkpoints",
     "inspection",
     "models",
+    "decoding/test_padding_id.py",
     "decoding/test_step_model.py",
     "decoding/test_windowed_decoding.py",
 ]

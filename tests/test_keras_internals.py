@@ -26,9 +26,14 @@ def test_this_keras_is_known():
 def test_the_face_of_the_file():
     assert sorted(internals.__all__) == [
         "implicit_mask",
+        "initial_values",
+        "inner_layers",
+        "is_decayed",
         "is_functional",
+        "own_weights",
         "recorded_calls",
         "set_implicit_mask",
+        "stored_kernel",
     ]
 
 
@@ -132,3 +137,59 @@ def test_other_models_have_none():
 
     with pytest.raises(AttributeError):
         list(internals.recorded_calls(Subclass()))
+
+
+class Twice(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first = keras.layers.Dense(2, name="dense")
+        self.second = keras.layers.Dense(3, name="dense")
+
+    def build(self, shape):
+        self.scale = self.add_weight(name="scale", shape=())
+        self.first.build(shape)
+        self.second.build((None, 2))
+
+    def call(self, inputs):
+        return self.scale * self.second(self.first(inputs))
+
+
+def test_the_layers_in_layers_and_their_own_weights():
+    inputs = keras.Input((4,), name="inputs")
+    inner = keras.Model(inputs, Twice(name="twice")(inputs), name="inner")
+    outer = keras.Model(inputs, inner(inputs))
+    found = dict(internals.inner_layers(outer))
+    assert list(found) == [
+        "inputs",
+        "inner",
+        "inner/inputs",
+        "inner/twice",
+        "inner/twice/dense",
+        "inner/twice/dense_1",
+    ]
+    twice = found["inner/twice"]
+    assert found["inner/twice/dense_1"] is twice.second
+    assert internals.own_weights(twice) == [twice.scale]
+    assert internals.own_weights(twice.first) == [twice.first.kernel, twice.first.bias]
+
+
+@pytest.mark.parametrize("dense", ["Dense", "EinsumDense"])
+def test_the_kernel_beside_adapters(dense):
+    layer = (
+        keras.layers.Dense(2)
+        if dense == "Dense"
+        else keras.layers.EinsumDense("ab,bc->ac", output_shape=2)
+    )
+    layer.build((None, 3))
+    kernel = layer.kernel
+    layer.enable_lora(1)
+    assert internals.stored_kernel(layer) is kernel
+    assert layer.kernel is not kernel and not kernel.trainable
+
+
+def test_what_is_decayed():
+    optimizer = keras.optimizers.AdamW(0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    bias, kernel = (keras.Variable(0.0, name=name) for name in ("bias", "kernel"))
+    assert not internals.is_decayed(optimizer, bias)
+    assert internals.is_decayed(optimizer, kernel)

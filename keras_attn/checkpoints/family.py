@@ -36,8 +36,12 @@ class Family:
             of all weights; see `names.entries`.
         base: str, what the names of tensors begin with in models that have a head.
         heads: tuple of what names begin with that a model without them need not read.
+        buffers: tuple of what names end with that no model need read: older files hold
+            what is no weight.
         fresh: tuple of layers of ours that may be new, of the task `"classification"`.
         aliases: dict from ends of names to ends that older files have in their place.
+        settings: function of the `Folder`, that gives what of its config to change for
+            what its tensors are.
     """
 
     name: str
@@ -46,8 +50,10 @@ class Family:
     names: typing.Callable
     base: str = ""
     heads: tuple = ()
+    buffers: tuple = ()
     fresh: tuple = ()
     aliases: dict = dataclasses.field(default_factory=dict)
+    settings: typing.Callable = lambda folder: {}
 
     def task_of(self, architectures):
         """The task of a model with these `architectures`; that without a head if they

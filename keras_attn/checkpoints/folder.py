@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 
@@ -9,6 +10,7 @@ __all__ = ["CONFIG", "INDEX", "WEIGHTS", "Config", "Folder", "read_json"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
+_PART = 2**19  # numbers
 # Formats that hold programs as well as numbers, which reading them would run.
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -61,13 +63,26 @@ class Folder:
                 self.shapes[name], self._files[name] = found[name], file
 
     def read(self, name):
-        """One tensor, an array of NumPy of the dtype it is stored in.
-
-        The file is opened for it alone: as long as it is open, all that was read of
-        it stays in memory.
-        """
+        """One tensor, an array of NumPy of the dtype it is stored in."""
         with _opened(self.path / self._files[name]) as tensors:
             return tensors.get_tensor(name)
+
+    def read_parts(self, name):
+        """One tensor row by row, several at a time, in few MB.
+
+        What was read of a file stays in memory until the file is closed, so each part
+        opens it anew.
+        """
+        shape = self.shapes[name]
+        rows = max(shape[0] * _PART // math.prod(shape), 1)
+        for start in range(0, shape[0], rows):
+            with _opened(self.path / self._files[name]) as tensors:
+                stop = min(start + rows, shape[0])
+                yield tensors.get_slice(name)[start:stop]
+
+    def is_large(self, name):
+        """Whether a tensor is worth reading in parts."""
+        return math.prod(self.shapes[name]) > _PART
 
     def _weight_files(self):
         """Dict from the name of each file to the tensors to take, None for all."""

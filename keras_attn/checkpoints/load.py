@@ -4,6 +4,7 @@ import contextlib
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_attn._keras_internals import initial_values
 from keras_attn.checkpoints.families import FAMILIES
@@ -87,6 +88,7 @@ def load(
             f"'{family.name}'. Received: task={task!r}"
         )
     settings = _settings(folder, family, task, made_for, num_classes)
+    settings = {**family.settings(folder), **settings}
     config = type(folder.config)({**folder.config, **settings})
     pooling = pooling_of(folder.path) if task == "sentence_embedding" else None
     options = Options(dropout, use_segments, pooling)
@@ -171,7 +173,9 @@ def _matched(folder, family, model, config, task, fresh):
     left = [
         name
         for name in folder.shapes
-        if name not in used and not name.startswith(known)
+        if name not in used
+        and not name.startswith(known)
+        and not name.endswith(family.buffers)
     ]
     problems = {"missing": missing, "of another shape": wrong, "left over": left}
     if any(problems.values()):
@@ -198,14 +202,30 @@ def _listed(names, most=8):
 
 
 def _reader(folder, names, entry, shapes):
-    """A function that gives the value of the weight of a path."""
+    """A function that gives the value of a weight of ours, a tensor."""
+    layout = entry.layout
 
-    def read(path):
+    def read(path, dtype):
         arrays = tuple(folder.read(name) for name in names)
-        found = entry.layout.read(arrays, shapes)
-        return np.ascontiguousarray(found[entry.ours.index(path)])
+        found = layout.read(arrays, shapes)[entry.ours.index(path)]
+        return ops.convert_to_tensor(np.ascontiguousarray(found), dtype=dtype)
 
-    return read
+    if len(names) > 1 or not folder.is_large(names[0]):
+        return read
+    (shape,), (name,) = shapes, names
+    axis = layout.rows_axis(shape)
+
+    def read_in_parts(path, dtype):
+        parts = []
+        for array in folder.read_parts(name):
+            own = tuple(len(array) if i == axis else n for i, n in enumerate(shape))
+            (part,) = layout.read((array,), (own,))
+            part = ops.convert_to_tensor(np.ascontiguousarray(part), dtype=dtype)
+            # A tensor of TensorFlow's keeps the array that it is made of, a copy not.
+            parts.append(ops.copy(part))
+        return ops.concatenate(parts, axis=axis)
+
+    return read if axis is None else read_in_parts
 
 
 @contextlib.contextmanager

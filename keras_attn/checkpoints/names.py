@@ -19,6 +19,13 @@ class Layout:
         """The shapes of theirs, of those of ours."""
         return ours
 
+    def rows_axis(self, shape):
+        """The axis of ours, of `shape`, that the rows of theirs are on.
+
+        None where a few rows of theirs alone cannot be read.
+        """
+        return 0
+
     def read(self, theirs, shapes):
         """Arrays of ours, of `shapes`, of those of theirs."""
         return theirs
@@ -53,6 +60,10 @@ class Kernel(Layout):
         matrix = self._matrix(shape)
         return (matrix[::-1] if self.turned else matrix,)
 
+    def rows_axis(self, shape):
+        axis = 1 if self.turned else 0
+        return axis if len(shape) == 2 else None
+
     def read(self, theirs, shapes):
         (array,) = theirs
         return ((array.T if self.turned else array).reshape(shapes[0]),)
@@ -64,6 +75,9 @@ class Kernel(Layout):
 
 class Flat(Layout):
     """A bias `(outputs...)`, theirs a vector."""
+
+    def rows_axis(self, shape):
+        return None
 
     def shapes(self, ours):
         return tuple((math.prod(shape),) for shape in ours)
@@ -86,6 +100,9 @@ class Fused(Layout):
 
     layout: Layout
     axis: int
+
+    def rows_axis(self, shape):
+        return None
 
     def _each(self, shapes):
         return [self.layout.shapes((shape,))[0] for shape in shapes]
@@ -113,6 +130,9 @@ class Dropped(Layout):
     """A table whose first rows are never read: theirs has them, ours has not."""
 
     rows: int
+
+    def rows_axis(self, shape):
+        return None
 
     def shapes(self, ours):
         ((length, *others),) = ours
@@ -167,7 +187,7 @@ def entries(model, modules, turned=True, layouts=None):
             is not the usual one.
 
     Returns:
-        A list of `Entry`. Weights of other layers are not in it.
+        A list of `Entry`. Weights of other layers, and adapters, are not in it.
     """
     order = {key: place for place, key in enumerate(modules)}
     places = {}
@@ -175,7 +195,7 @@ def entries(model, modules, turned=True, layouts=None):
         layer, _, part = path.rpartition("/")
         if path in modules:
             places.setdefault(modules[path], []).append((order[path], path))
-        elif layer in modules:
+        elif layer in modules and part in _PARTS:
             theirs = f"{modules[layer]}.{_PARTS[part]}"
             places.setdefault(theirs, []).append((order[layer], path))
     found = []

@@ -134,11 +134,9 @@ class BeamSearch(Strategy):
 
     def results(self, state):
         scores = state["kept_scores"][:, : self.num_return_sequences]
-        exists = scores > -np.inf
-        token_ids = state["kept_token_ids"][:, : self.num_return_sequences]
         lengths = state["kept_lengths"][:, : self.num_return_sequences]
         return {
-            "token_ids": ops.where(ops.expand_dims(exists, -1), token_ids, 0),
+            "token_ids": state["kept_token_ids"][:, : self.num_return_sequences],
             "scores": scores,
-            "lengths": ops.where(exists, lengths, 0),
+            "lengths": ops.where(scores > -np.inf, lengths, 0),
         }

@@ -8,7 +8,7 @@ from keras_attn.decoding.loop import prompt_lengths
 __all__ = ["continue_inputs"]
 
 
-def continue_inputs(step, inputs, total):
+def continue_inputs(step, inputs, total, padding_id):
     """`inputs` with those in `step.beside` long enough for `total` positions.
 
     One as long as the prompt goes on, in each row, with its value at the row's last
@@ -18,6 +18,7 @@ def continue_inputs(step, inputs, total):
         step: a `StepModel`.
         inputs: dict of tensors, the model's inputs, with a prompt or without.
         total: int, number of positions that will be fed to the model.
+        padding_id: int, what prompts are padded with.
 
     Returns:
         A dict of tensors.
@@ -45,7 +46,7 @@ def continue_inputs(step, inputs, total):
         rows = values.shape[0]
         lengths = np.full(rows, width)
         if prompt is not None:
-            lengths = ops.convert_to_numpy(prompt_lengths(prompt))
+            lengths = ops.convert_to_numpy(prompt_lengths(prompt, padding_id))
         known = ops.convert_to_numpy(values)
         if _counts(known, lengths):
             raise ValueError(

@@ -28,8 +28,8 @@ class Constraints:
         Args:
             logits: `(B, K, V)`.
             count: int32 `(B,)`, how many tokens each row has been given.
-            prefix: int32 `(B, F)`, the tokens each row must begin with, padded with
-                0 at the end; or None.
+            prefix: int32 `(B, F)`, the tokens each row must begin with, and -1 after
+                those of a shorter one; or None.
         """
         vocabulary_size = logits.shape[-1]
         if self.banned_token_ids:
@@ -44,7 +44,7 @@ class Constraints:
             length = ops.shape(prefix)[1]
             place = ops.clip(count, 0, length - 1)[:, None]
             token = ops.take_along_axis(prefix, place, axis=1)
-            given = ops.logical_and(count[:, None] < length, token > 0)
+            given = ops.logical_and(count[:, None] < length, token >= 0)
             others = ops.not_equal(ops.arange(vocabulary_size), token)
             forbidden = ops.expand_dims(ops.logical_and(given, others), 1)
             logits = ops.where(forbidden, -np.inf, logits)

@@ -22,6 +22,7 @@ def generate(
     banned_token_ids=(),
     output=None,
     return_alignment=False,
+    padding_id=0,
 ):
     """Generates token sequences with a training model, step by step with a cache.
 
@@ -32,8 +33,8 @@ def generate(
         model: a Functional model as `step_model` takes it.
         inputs: dict of the model's inputs, int `(B, S)` ids and the like. Where the
             target is among them, `(B, P)` with P >= 1, it is the prompt, and
-            `start_token_id` is not needed. Shorter prompts are padded with 0 at the
-            end. Those that run beside the target, such as segment ids, hold P + L - 1
+            `start_token_id` is not needed. Shorter prompts are padded at the end.
+            Those that run beside the target, such as segment ids, hold P + L - 1
             positions, or P and go on with their values at a row's last prompt token.
         start_token_id: int, the token that stands before the first generated one.
         end_token_id: int, the token that ends a row; or several of them; or None,
@@ -47,22 +48,26 @@ def generate(
             some seconds. `"auto"` does so for a model where that pays: parameters times
             `max_length` of 100 million and more.
         prefix: int `(F,)` or `(B, F)`, tokens that every row begins with; shorter
-            ones are padded with 0 at the end. They are among the generated ones.
+            ones are padded at the end. They are among the generated ones.
         min_length: int, how many tokens a row has at least, its end token among them.
         banned_token_ids: ints, tokens that are never generated.
         output: name of the output that holds the logits, see `step_model`.
         return_alignment: bool, whether to tell what each token was made from. The
             whole model is run once more for it, over what was found.
+        padding_id: int, the id that prompts and prefixes are padded with, that ragged
+            ids are filled up with, and results. The first token of a prompt counts
+            whatever its id. (What the model masks is its embedding's `padding_id`.)
 
     Returns:
         A dict of tensors, R hypotheses a row (one, unless the strategy gives more),
         the best first: `"token_ids"` int32 `(B, R, L)`, the generated tokens up to
-        and with the first end token, then zeros; `"scores"` float32 `(B, R)`, as the
-        strategy says; `"lengths"` int32 `(B, R)`, their number. A row that never ends
-        is cut: its length is L. With `return_alignment` also `"alignment"` float32
-        `(B, R, L, S)`: for each token the weights with which the last cross-attention
-        of the model, on the mean of its heads, saw the S positions it attends to;
-        zeros after the end. (`keras_attn.inspection.attention_maps` shows all layers.)
+        and with the first end token, then padding; `"scores"` float32 `(B, R)`, as
+        the strategy says; `"lengths"` int32 `(B, R)`, their number. A row that never
+        ends is cut: its length is L. With `return_alignment` also `"alignment"`
+        float32 `(B, R, L, S)`: for each token the weights with which the last
+        cross-attention of the model, on the mean of its heads, saw the S positions it
+        attends to; zeros after the end. (`keras_attn.inspection.attention_maps` shows
+        all layers.)
 
     Raises:
         ValueError: for missing or unknown inputs, ids outside a vocabulary, a model
@@ -86,6 +91,7 @@ def generate(
         prefix,
         min_length,
         banned_token_ids,
+        padding_id,
     )
     model = request.model
     jit_compile = uses_xla(jit_compile, model, request.search.max_length)
@@ -95,8 +101,10 @@ def generate(
         return compiled(loop, model.variables, jit_compile)
 
     def alignment():
-        start = request.search.start_token_id
-        align = TokenAlignment(model, request.target, start)
+        search = request.search
+        align = TokenAlignment(
+            model, request.target, search.start_token_id, search.padding_id
+        )
         return compiled(align, model.variables)
 
     # Before the search: a model that has none is refused at once.

@@ -25,6 +25,7 @@ class Search:
             all bring theirs.
         max_length: int, how many tokens a row is given at most.
         prefill: int, length of the shortest prompt.
+        padding_id: int, what stands after the end of prompts and of results.
     """
 
     strategy: Strategy
@@ -32,6 +33,7 @@ class Search:
     start_token_id: int | None
     max_length: int
     prefill: int = 1
+    padding_id: int = 0
 
 
 class DecodingLoop:
@@ -62,7 +64,7 @@ class DecodingLoop:
             draws: what `Strategy.draw` gives.
 
         Returns:
-            The strategy's results.
+            The strategy's results, filled up with padding.
         """
         kernels = KernelsTransposedOnce()
         with kernels if self.transpose_kernels else contextlib.nullcontext():
@@ -76,7 +78,10 @@ class DecodingLoop:
                 return self.advance(fixed, (position, tokens, cache, state))
 
             *_, state = ops.while_loop(unfinished, body, carried)
-        return self.strategy.results(state)
+        found = self.strategy.results(state)
+        is_token = _first(found["lengths"], self.search.max_length)
+        token_ids = ops.where(is_token, found["token_ids"], self.search.padding_id)
+        return {**found, "token_ids": token_ids}
 
     def begin(self, inputs, prefix=None, draws=None):
         """The prompt, and the token that follows its first `prefill` positions.
@@ -106,10 +111,15 @@ class DecodingLoop:
                 for name, leaf in frontier.items()
             }
             cache = _take_rows(cache, itself, step.cache_spec)
+        lengths = prompt_lengths(prompt, self.search.padding_id)
+        is_token = _first(lengths, ops.shape(prompt)[1])
         state = self.strategy.start(
-            prompt, self.search.max_length, logits.shape[-1], draws
+            ops.where(is_token, prompt, -1),
+            self.search.max_length,
+            logits.shape[-1],
+            draws,
         )
-        fixed = {"prompt": prompt, "frontier": frontier}
+        fixed = {"prompt": prompt, "lengths": lengths, "frontier": frontier}
         if prefix is not None:
             fixed["prefix"] = prefix
         position = start + self.search.prefill
@@ -127,7 +137,7 @@ class DecodingLoop:
         logits = ops.cast(logits, "float32")
         logits = ops.reshape(logits, (-1, beams, logits.shape[-1]))
         scores = ops.log_softmax(logits, axis=-1)
-        count = position - prompt_lengths(prompt)
+        count = position - fixed["lengths"]
         logits = self.search.constraints.apply(logits, count, fixed.get("prefix"))
         scores = ops.where(logits > -np.inf, scores, -np.inf)
         new, tokens, parents = self.strategy.advance(
@@ -140,7 +150,7 @@ class DecodingLoop:
         # A row that has ended stays as it is, one in its prompt as it was.
         live = ops.logical_and(count >= 0, ops.logical_not(state["finished"]))
         state = {name: _select(live, new[name], state[name]) for name in state}
-        tokens = _select(live, tokens, 0)
+        tokens = _select(live, tokens, self.search.padding_id)
         room = prompt.shape[1]
         if room is None or room > self.search.prefill:
             place = ops.clip(position, 0, ops.shape(prompt)[1] - 1)
@@ -154,12 +164,18 @@ class DecodingLoop:
         return position + 1, ops.reshape(tokens, (-1, 1)), cache, state
 
 
-def prompt_lengths(prompt):
+def prompt_lengths(prompt, padding_id):
     """Number of tokens before the padding, int32 `(B,)`.
 
     The first is one whatever its id: some models start with the padding id.
     """
-    return 1 + ops.sum(ops.cast(ops.not_equal(prompt[:, 1:], 0), "int32"), axis=1)
+    is_token = ops.not_equal(prompt[:, 1:], padding_id)
+    return 1 + ops.sum(ops.cast(is_token, "int32"), axis=1)
+
+
+def _first(lengths, size):
+    """Bool `(..., size)`, True at so many first places."""
+    return ops.arange(size, dtype="int32") < ops.expand_dims(lengths, -1)
 
 
 def _take_rows(structure, rows, spec=None):

@@ -27,7 +27,7 @@ class Request:
         target: name of the input that grows.
         inputs: dict of tensors; of one row where the user's have none.
         rows: int, how many the user's have.
-        prefix: int32 `(B, F)` or None.
+        prefix: int32 `(B, F)` or None; -1 in place of its padding.
         search: a `Search`, what to do with them.
     """
 
@@ -44,6 +44,7 @@ class Request:
         prefix,
         min_length,
         banned_token_ids,
+        padding_id=0,
     ):
         graph.check_functional(model)
         self.model = with_one_output(model, output)
@@ -56,29 +57,35 @@ class Request:
         self._kept = _kept(self.model)
         sizes = self._kept.sizes
         inputs = _used(model, self.model, inputs)
-        self.inputs = _tensors(self.model, inputs, self.target, sizes)
+        bound = sizes.get(self.target, self.model.outputs[0].shape[-1])
+        check_ids(padding_id, bound, "`padding_id`", "padding_id")
+        padding_id = int(padding_id)
+        self.inputs = _tensors(self.model, inputs, self.target, sizes, padding_id)
         prefill = room = 1
         if self.target in self.inputs:
             prompt = self.inputs[self.target]
             room = int(prompt.shape[1])
-            prefill = _shortest_prompt(prompt, self.target)
+            prefill = _shortest_prompt(prompt, self.target, padding_id)
         elif start_token_id is None:
             raise ValueError(
                 "Give `start_token_id`, or a prompt as the input "
                 f"'{self.target}'. Received: start_token_id=None"
             )
         else:
-            bound = sizes.get(self.target)
             check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
             start_token_id = int(start_token_id)
         self.rows = int(next(iter(self.inputs.values())).shape[0])
-        self.prefix = _prefix(self.model, prefix, self.rows, constraints, max_length)
+        self.prefix = _prefix(
+            self.model, prefix, self.rows, constraints, max_length, padding_id
+        )
         if not self.rows:  # No backend takes products of nothing in a loop.
             self.inputs = {name: _one_row(x) for name, x in self.inputs.items()}
             self.prefix = None if self.prefix is None else _one_row(self.prefix)
-        self.search = Search(strategy, constraints, start_token_id, max_length, prefill)
+        self.search = Search(
+            strategy, constraints, start_token_id, max_length, prefill, padding_id
+        )
         self._room = room + max_length - 1  # positions of prompt and tokens
-        self.inputs = continue_inputs(self._step(), self.inputs, self._room)
+        self.inputs = continue_inputs(self._step(), self.inputs, self._room, padding_id)
 
     def _step(self):
         def make():
@@ -159,16 +166,17 @@ def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
 
 
-def _shortest_prompt(prompt, name):
+def _shortest_prompt(prompt, name, padding_id):
     """Length of the shortest prompt, padding not counted."""
     if prompt.shape[1] == 0:
         raise ValueError(
             f"A prompt has a token at least. Received: shape={tuple(prompt.shape)}"
         )
-    is_token = ops.convert_to_numpy(prompt)[:, 1:] != 0
+    is_token = ops.convert_to_numpy(prompt)[:, 1:] != padding_id
     if _padded_inside(is_token).any():
         raise ValueError(
-            f"A prompt has padding (0) at its end only. Received: {name}={prompt}"
+            f"A prompt has padding ({padding_id}) at its end only. "
+            f"Received: {name}={prompt}"
         )
     return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
 
@@ -178,7 +186,7 @@ def _padded_inside(is_token):
     return np.diff(is_token.astype(int)) > 0
 
 
-def _prefix(model, prefix, rows, constraints, max_length):
+def _prefix(model, prefix, rows, constraints, max_length, padding_id):
     if prefix is None:
         return None
     values = np.asarray(prefix)
@@ -190,20 +198,20 @@ def _prefix(model, prefix, rows, constraints, max_length):
             f"Received: shape={np.shape(prefix)}"
         )
     check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
-    is_token = values != 0
+    is_token = values != padding_id
     place = np.arange(values.shape[1])
     ends_early = np.isin(values, constraints.end_token_ids) & (
         place + 1 < constraints.min_length
     )
     for wrong, why in (
-        (_padded_inside(is_token), "have padding (0) at its end only"),
+        (_padded_inside(is_token), f"have padding ({padding_id}) at its end only"),
         (is_token & (place >= max_length), "be no longer than `max_length`"),
         (is_token & np.isin(values, constraints.banned_token_ids), "hold no banned id"),
         (is_token & ends_early, "hold no end token before `min_length`"),
     ):
         if wrong.any():
             raise ValueError(f"`prefix` must {why}. Received: prefix={values.tolist()}")
-    return ops.convert_to_tensor(values, dtype="int32")
+    return ops.convert_to_tensor(np.where(is_token, values, -1), dtype="int32")
 
 
 def _one_row(empty):
@@ -230,7 +238,7 @@ def _used(whole, model, inputs):
     return {name: value for name, value in inputs.items() if name not in unused}
 
 
-def _tensors(model, inputs, target, sizes):
+def _tensors(model, inputs, target, sizes, padding_id):
     """`inputs` as a dict of tensors, after a look at names and ids."""
     names = [tensor.name for tensor in model.inputs]
     if not isinstance(inputs, dict):
@@ -255,7 +263,7 @@ def _tensors(model, inputs, target, sizes):
         if values is None:
             raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
         if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
-            values = values.to_tensor()
+            values = values.to_tensor(padding_id if tensor.name in sizes else None)
         if not hasattr(values, "dtype"):
             values = np.asarray(values)
         dtype = str(getattr(values.dtype, "name", values.dtype))

@@ -23,7 +23,8 @@ class Strategy:
         """The state before the first token.
 
         Args:
-            prompt: int32 `(B, P)`, the tokens that were there before.
+            prompt: int32 `(B, P)`, the tokens that were there before, and -1 after
+                those of a shorter one.
             max_length: int L.
             vocabulary_size: int V.
             draws: what `draw` gave.
@@ -52,7 +53,10 @@ class Strategy:
         raise NotImplementedError
 
     def results(self, state):
-        """`"token_ids"` `(B, R, L)`, `"scores"` and `"lengths"` `(B, R)`."""
+        """`"token_ids"` `(B, R, L)`, `"scores"` and `"lengths"` `(B, R)`.
+
+        What stands after so many tokens of a row does not matter.
+        """
         raise NotImplementedError
 
     def draw(self, batch_size, max_length):

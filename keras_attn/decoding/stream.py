@@ -1,5 +1,6 @@
 """Generation that hands over each token as it comes."""
 
+import numpy as np
 from keras import ops
 
 from keras_attn.decoding.compiled import compiled
@@ -22,6 +23,7 @@ def stream(
     min_length=0,
     banned_token_ids=(),
     output=None,
+    padding_id=0,
 ):
     """Generates as `generate` does, and yields each token as soon as it is chosen.
 
@@ -30,13 +32,14 @@ def stream(
 
     Args:
         model, inputs, start_token_id, end_token_id, max_length, target, prefix,
-            min_length, banned_token_ids, output: see `generate`.
+            min_length, banned_token_ids, output, padding_id: see `generate`.
         strategy: one that settles tokens as it goes: `GreedySearch()` (default),
             `Sampling()`, or a sampler of `keras_nlp.samplers`.
 
     Returns:
-        An iterator over NumPy arrays int32 `(B,)`, the next token of each row; 0 in a
-        row that has ended, or that still reads a prompt longer than others.
+        An iterator over NumPy arrays int32 `(B,)`, the next token of each row;
+        `padding_id` in a row that has ended, or that still reads a prompt longer than
+        others.
 
     Raises:
         ValueError: as `generate`, at once; and for a beam search, which does not know
@@ -58,6 +61,7 @@ def stream(
         prefix,
         min_length,
         banned_token_ids,
+        padding_id,
     )
     if not isinstance(request.search.strategy, OneByOne):
         raise ValueError(
@@ -80,9 +84,11 @@ def _tokens(request, begin, advance):
     while True:
         *_, tokens, _, state = carried
         before, lengths = lengths, ops.convert_to_numpy(state["lengths"])
-        tokens = ops.convert_to_numpy(tokens)[:, 0] * (lengths > before)
-        if (lengths > before).any():
-            yield tokens
+        is_new = lengths > before
+        if is_new.any():
+            tokens = ops.convert_to_numpy(tokens)[:, 0]
+            padding_id = tokens.dtype.type(request.search.padding_id)
+            yield np.where(is_new, tokens, padding_id)
         if ops.convert_to_numpy(state["finished"]).all():
             return
         carried = advance(fixed, carried)

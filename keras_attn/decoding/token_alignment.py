@@ -20,14 +20,16 @@ class TokenAlignment:
         model: a Functional model.
         target: the name of its input that grows.
         start_token_id: int, the prompt of rows that come without one.
+        padding_id: int, what prompts are padded with.
 
     Raises:
         ValueError: if the model has no cross-attention.
     """
 
-    def __init__(self, model, target, start_token_id):
+    def __init__(self, model, target, start_token_id, padding_id=0):
         self.target = target
         self.start_token_id = start_token_id
+        self.padding_id = padding_id
         self.input_names = [tensor.name for tensor in model.inputs]
         try:
             probed = probe(model)
@@ -68,7 +70,8 @@ class TokenAlignment:
             for name, tensor in {**inputs, self.target: prompt}.items()
         }
         generated = ops.reshape(token_ids, (times, length))
-        target, before = _joined(given[self.target], generated)
+        before = prompt_lengths(given[self.target], self.padding_id)
+        target = _joined(given[self.target], before, generated)
         tensors = [{**given, self.target: target}[name] for name in self.input_names]
         weights = ops.mean(self.weights(tensors, training=False), axis=1)
         # What a token was made from is seen at the position before it.
@@ -79,15 +82,14 @@ class TokenAlignment:
         return ops.reshape(weights, (rows, hypotheses, length, ops.shape(weights)[-1]))
 
 
-def _joined(prompt, generated):
-    """Prompts with what followed them, but for the last token, and their lengths."""
-    before = prompt_lengths(prompt)
+def _joined(prompt, before, generated):
+    """Prompts, `before` tokens each, with what followed, but for the last token."""
     room, length = ops.shape(prompt)[1], ops.shape(generated)[1]
     place = ops.arange(room + length - 1, dtype="int32")[None]
     count = place - before[:, None]
     of_prompt = ops.take(prompt, ops.clip(place[0], 0, room - 1), axis=1)
     of_generated = ops.take_along_axis(generated, ops.clip(count, 0, length - 1), 1)
-    return ops.where(count < 0, of_prompt, of_generated), before
+    return ops.where(count < 0, of_prompt, of_generated)
 
 
 def _is_cross_attention(name, call, moving):

@@ -8,6 +8,7 @@ import numpy as np
 __all__ = [
     "boolean",
     "clone_initializer",
+    "copy_of",
     "deserialize",
     "is_int",
     "number",
@@ -16,6 +17,11 @@ __all__ = [
     "rate",
     "serialize",
 ]
+
+
+def copy_of(layer, name):
+    """A new layer like one that is a pattern, by another name."""
+    return type(layer).from_config({**layer.get_config(), "name": name})
 
 
 def is_int(value):
@@ -74,8 +80,13 @@ def serialize(value):
 
 
 def deserialize(value):
-    """A nested layer from what `serialize` gave; all else stays as it is."""
+    """A nested layer from what `serialize` gave; all else stays as it is.
+
+    It is not built: the layer around it does that, whose name the paths of its weights
+    then begin with, as before it was saved.
+    """
     if isinstance(value, dict):
+        value = {key: x for key, x in value.items() if key != "build_config"}
         return keras.saving.deserialize_keras_object(value)
     return value
 

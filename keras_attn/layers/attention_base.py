@@ -6,13 +6,14 @@ from keras import ops
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers import arguments
 from keras_attn.layers.head_gates import gated
+from keras_attn.layers.kept_training import KeepsTraining
 from keras_attn.ops import caches, masks
 from keras_attn.ops.weighting import swap
 
 __all__ = ["AttentionBase"]
 
 
-class AttentionBase(keras.layers.Layer):
+class AttentionBase(KeepsTraining, keras.layers.Layer):
     """Base of the attention layers, which differ in projections and in the score.
 
     Constructor arguments: `dropout` and `seed`, which the subclasses document. A

@@ -4,13 +4,14 @@ import keras
 from keras import activations, initializers
 
 from keras_attn.layers import arguments
+from keras_attn.layers.kept_training import KeepsTraining
 from keras_attn.layers.rows_dense import RowsDense
 
 __all__ = ["FeedForward"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KeepsTraining, keras.layers.Layer):
     """Two dense layers with an activation between them, at every position alike.
 
     `output(activation(intermediate(x)))`, or, with a gate, three dense layers:

@@ -5,13 +5,14 @@ import math
 import keras
 from keras import ops
 
+from keras_attn.layers.kept_adapters import KeepsAdapters
 from keras_attn.ops.products import rows_by_kernel
 
 __all__ = ["HeadsDense"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class HeadsDense(keras.layers.EinsumDense):
+class HeadsDense(KeepsAdapters, keras.layers.EinsumDense):
     """An `EinsumDense` over `(B, T, ...)` that multiplies two plain matrices.
 
     Weights, LoRA, quantization and layouts are the stock layer's; only the float

@@ -23,8 +23,7 @@ def make_normalization(normalization, epsilon, name, dtype, center=True):
         center: bool, whether `"layer_norm"` has a beta.
     """
     if isinstance(normalization, keras.layers.Layer):
-        config = {**normalization.get_config(), "name": name}
-        return type(normalization).from_config(config)
+        return arguments.copy_of(normalization, name)
     options = {} if center or normalization != "layer_norm" else {"center": False}
     layer = _NORMALIZATIONS[normalization](
         epsilon=epsilon, name=name, dtype=dtype, **options

@@ -7,6 +7,7 @@ from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers import arguments
 from keras_attn.layers.attention_base import AttentionBase
 from keras_attn.layers.decoder_cell import DecoderRun
+from keras_attn.layers.kept_training import KeepsTraining
 from keras_attn.layers.recurrent_cells import check_cell
 from keras_attn.layers.state_bridge import StateBridge
 
@@ -14,7 +15,7 @@ __all__ = ["RecurrentDecoder"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class RecurrentDecoder(keras.layers.Layer):
+class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
     """Stacked GRU or LSTM cells that write a sequence, looking back at another.
 
     After each step the top cell's state h attends to the encoder's outputs; from the

@@ -5,13 +5,14 @@ from keras import initializers, ops
 
 from keras_attn._keras_internals import implicit_mask
 from keras_attn.layers import arguments
+from keras_attn.layers.kept_training import KeepsTraining
 from keras_attn.layers.recurrent_cells import check_cell, make_layer, states_per_cell
 
 __all__ = ["RecurrentEncoder"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class RecurrentEncoder(keras.layers.Layer):
+class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
     """Stacked GRU or LSTM layers that read a sequence, one way or both.
 
     Gives what an attention model looks at, a vector a position, and what a model

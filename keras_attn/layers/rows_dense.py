@@ -3,13 +3,14 @@
 import keras
 from keras import ops
 
+from keras_attn.layers.kept_adapters import KeepsAdapters
 from keras_attn.ops.products import rows_by_kernel
 
 __all__ = ["RowsDense"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class RowsDense(keras.layers.Dense):
+class RowsDense(KeepsAdapters, keras.layers.Dense):
     """A `Dense` over positions `(..., D)`, multiplied as rows of one matrix.
 
     Weights, LoRA, quantization and layouts are the stock layer's; only the float

@@ -33,6 +33,10 @@ class TokenPooling(keras.layers.Layer):
                 f"Received: pooling={pooling!r}"
             )
         self.pooling = pooling
+        self.supports_masking = True  # The mask ends here.
+
+    def compute_mask(self, inputs, mask=None):
+        return None
 
     def call(self, inputs, keep):
         if self.pooling == "first":

@@ -8,13 +8,14 @@ from keras import activations, initializers
 from keras_attn.layers import arguments
 from keras_attn.layers.deep_norm import scaled, values_scaled
 from keras_attn.layers.feed_forward import FeedForward
+from keras_attn.layers.kept_training import KeepsTraining
 from keras_attn.layers.normalization import check_normalization
 from keras_attn.layers.residual import Residual
 
 __all__ = ["TransformerBlock", "of_segments"]
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(KeepsTraining, keras.layers.Layer):
     """Base of `TransformerEncoder` and `TransformerDecoder`, which document it."""
 
     def __init__(
@@ -90,7 +91,7 @@ class TransformerBlock(keras.layers.Layer):
     def normalization(self):
         return self._normalization()
 
-    # Parts. Those out of a saved config are built already.
+    # Parts. One that several blocks share is built already.
 
     def _build_attention(self, name, given, layer_class, *shapes):
         """Makes an attention, `_<name>_layer`, and the residual connection around."""

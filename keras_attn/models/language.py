@@ -3,7 +3,7 @@
 import keras
 
 from keras_attn import layers
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers.arguments import copy_of, positive_int
 
 __all__ = ["causal_language_model"]
 
@@ -19,6 +19,7 @@ def causal_language_model(
     tie_weights=True,
     max_length=None,
     activation="gelu",
+    attention=None,
     name="causal_language_model",
     dtype=None,
 ):
@@ -41,6 +42,9 @@ def causal_language_model(
         max_length: int, number of learned positions, the longest text there can be;
             None for sinusoidal positions, which have no end.
         activation: of the feed-forward networks.
+        attention: a layer to make copies of for the blocks' attention, as
+            `MultiHeadSelfAttention(num_heads, window=64)` or `LinearSelfAttention`, in
+            place of the usual one; `num_heads` is then its own.
         name, dtype: of the model and of its layers.
 
     Returns:
@@ -80,6 +84,7 @@ def causal_language_model(
             dropout=dropout,
             activation=activation,
             normalize_first=normalize_first,
+            attention=attention and copy_of(attention, "self_attention"),
             dtype=dtype,
             name=f"decoder_{i}",
         )(x)

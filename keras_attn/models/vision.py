@@ -23,6 +23,8 @@ def vision_transformer(
     layer_norm_epsilon=1e-6,
     name="vision_transformer",
     dtype=None,
+    *,
+    qkv_bias=True,
 ):
     """The Vision Transformer, which classifies an image by its patches.
 
@@ -36,7 +38,8 @@ def vision_transformer(
 
     Args:
         image_size: int, or a pair of ints, height and width, in pixels.
-        num_classes: int, number of classes.
+        num_classes: int, number of classes. None: no head, the model ends with the
+            last normalization.
         patch_size: int, pixels along a patch's sides; must divide both of the image's.
         num_layers: int, number of encoder blocks.
         hidden_dim: int, model width.
@@ -49,10 +52,12 @@ def vision_transformer(
         activation: of the feed-forward networks.
         layer_norm_epsilon: float, epsilon of the normalization layers.
         name, dtype: of the model and of its layers.
+        qkv_bias: bool, whether queries, keys and values are projected with biases.
 
     Returns:
         A `keras.Model` from floats `(B, height, width, num_channels)`, its input
-        `"image"`, to logits `(B, num_classes)`.
+        `"image"`, to logits `(B, num_classes)`; without a head, to
+        `(B, positions, hidden_dim)`, the class token first, if there is one.
 
     Raises:
         ValueError: for sizes that are not positive, an image that the patches or a
@@ -69,7 +74,7 @@ def vision_transformer(
     """
     patch_size = positive_int("patch_size", patch_size)
     height, width = _sides(image_size, patch_size)
-    num_classes = positive_int("num_classes", num_classes)
+    num_classes = positive_int("num_classes", num_classes, optional=True)
     num_layers = positive_int("num_layers", num_layers)
     hidden_dim = positive_int("hidden_dim", hidden_dim)
     num_channels = positive_int("num_channels", num_channels)
@@ -98,6 +103,16 @@ def vision_transformer(
     x = layers.PositionEmbedding(length, dtype=dtype, name="position")(x)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
     for i in range(num_layers):
+        attention = None
+        if not qkv_bias:
+            attention = layers.MultiHeadSelfAttention(
+                num_heads,
+                dropout=dropout,
+                use_bias=False,
+                use_output_bias=True,
+                dtype=dtype,
+                name="self_attention",
+            )
         x = layers.TransformerEncoder(
             intermediate_dim,
             num_heads,
@@ -105,12 +120,15 @@ def vision_transformer(
             activation=activation,
             layer_norm_epsilon=layer_norm_epsilon,
             normalize_first=True,
+            attention=attention,
             dtype=dtype,
             name=f"encoder_{i}",
         )(x)
     x = keras.layers.LayerNormalization(
         epsilon=layer_norm_epsilon, dtype=dtype, name="norm"
     )(x)
+    if num_classes is None:
+        return keras.Model(image, x, name=name)
     if pooling == "token":
         x = x[:, 0]
     else:

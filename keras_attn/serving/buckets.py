@@ -31,15 +31,16 @@ def next_size(number, sizes):
     return sizes[tf.searchsorted(sizes, number[tf.newaxis])[0]]
 
 
-def padded(tensor, rows, length=None):
+def padded(tensor, rows, length=None, fill=0):
     """A batch with more rows and longer ones.
 
     Args:
         tensor: `(B, S)`.
         rows: int32 scalar, at least B and at least 1. The new rows are copies of the
-            first one, so that a search takes no longer over them; zeros where there
-            is none.
-        length: int32 scalar, at least S, or None for S. The new places are 0.
+            first one, so that a search takes no longer over them; or `fill`, where
+            there is none.
+        length: int32 scalar, at least S, or None for S.
+        fill: int, what stands in new places.
 
     Returns:
         A tensor `(rows, length)`.
@@ -47,6 +48,6 @@ def padded(tensor, rows, length=None):
     given = tf.shape(tensor)
     more = 0 if length is None else length - given[1]
     none = tf.cast(tf.equal(given[0], 0), tf.int32)
-    tensor = tf.pad(tensor, [[0, none], [0, more]])
+    tensor = tf.pad(tensor, [[0, none], [0, more]], constant_values=fill)
     numbers = tf.range(rows)
     return tf.gather(tensor, tf.where(numbers < given[0], numbers, 0))

@@ -29,10 +29,11 @@ def export_language_model(
     - `n_best`: `text` likewise to `texts` string `(B, R)` and `scores` float32
       `(B, R)`, the best first, as many as the strategy gives. Missing ones are blank,
       with the score minus infinity.
-    - `generate_ids`: `prompt` int32 `(B, P)`, padded with 0 at the end, to `token_ids`,
-      `scores` and `lengths` as `keras_attn.decoding.generate` gives them. A prompt is
-      to begin with the start token; a row of zeros is read as that token alone. A
-      long prompt keeps its first token and the last of the others.
+    - `generate_ids`: `prompt` int32 `(B, P)`, padded at the end with the tokenizer's
+      `padding_id`, to `token_ids`, `scores` and `lengths` as
+      `keras_attn.decoding.generate` gives them. A prompt is to begin with the start
+      token; a row of padding is read as that token alone. A long prompt keeps its
+      first token and the last of the others.
 
     The folder is written under a temporary name and renamed: a failed export leaves
     nothing behind. `non_core_ops.json` in it lists the ops that TensorFlow alone does
@@ -64,6 +65,7 @@ def export_language_model(
         >>> loaded.signatures["serving_default"](tf.constant(["def __init__("]))
     """
     path = saved_model.check_path(path, overwrite)
+    tokenizer.check_export()
     generator = TextGenerator(
         model,
         tokenizer,

@@ -45,6 +45,7 @@ def export_text_model(
         >>> loaded.signatures["serving_default"](tf.constant(["a text"]))["output"]
     """
     path = saved_model.check_path(path, overwrite)
+    tokenizer.check_export()
     text_model = TextModel(model, tokenizer, max_length, labels)
     saved_model.write(text_model, path, text_model.signatures())
     return path

@@ -30,8 +30,8 @@ def export_translator(
       `(B, R)`, the best first, as many as the strategy gives. Missing ones are blank,
       with the score minus infinity.
     - `translate_ids`: `source` int32 `(B, S)`, each row ended by the end token and
-      padded with 0, to `token_ids`, `scores` and `lengths` as
-      `keras_attn.decoding.generate` gives them.
+      padded with the source tokenizer's `padding_id`, to `token_ids`, `scores` and
+      `lengths` as `keras_attn.decoding.generate` gives them.
     - `encode`: `source` int32 `(B, S)` to `hidden_states` `(B, S, D)`, the encoder's
       output, and `padding_mask` bool `(B, S)`. Left out where the target attends to no
       states of the source tokens.
@@ -67,6 +67,8 @@ def export_translator(
         >>> loaded.signatures["serving_default"](tf.constant(["나는 학교에 간다."]))
     """
     path = saved_model.check_path(path, overwrite)
+    for tokenizer in (source_tokenizer, target_tokenizer or source_tokenizer):
+        tokenizer.check_export()
     translator = Translator(
         model,
         source_tokenizer,

@@ -20,7 +20,7 @@ class ServedSearch:
     """A `DecodingLoop` as a function of ids, to stand in a graph of strings.
 
     With XLA, each shape that the loop is given takes seconds to compile. So ids are
-    padded with 0 to the next power of two from 16 on (or to `longest`), and batches
+    padded to the next power of two from 16 on (or to `longest`), and batches
     with copies of their first row to the next power of two, which is cut off again.
     Masks see to it that no answer depends on either.
 
@@ -34,6 +34,7 @@ class ServedSearch:
         ids: its input that is given, a `keras.KerasTensor`.
         target: its input that grows, likewise; `ids` where prompts are given.
         tokenizer: the tokenizer of what is generated.
+        padding_id: int, what the given ids are padded with.
         strategy: a `keras_attn.decoding.Strategy`; None for `GreedySearch()`.
         max_length: int L, how many tokens are generated at most.
         longest: int, how many ids a row has at most; others than prompts may be
@@ -46,7 +47,16 @@ class ServedSearch:
     """
 
     def __init__(
-        self, model, ids, target, tokenizer, strategy, max_length, longest, jit_compile
+        self,
+        model,
+        ids,
+        target,
+        tokenizer,
+        padding_id,
+        strategy,
+        max_length,
+        longest,
+        jit_compile,
     ):
         strategy = GreedySearch() if strategy is None else strategy
         if not isinstance(strategy, Strategy):
@@ -55,6 +65,7 @@ class ServedSearch:
                 f"`GreedySearch()`. Received: strategy={strategy!r}"
             )
         self._strategy = strategy
+        self._padding_id = padding_id
         self._max_length = max_length
         jit_compile = uses_xla(jit_compile, model, max_length)
         are_prompts = ids is target
@@ -79,6 +90,7 @@ class ServedSearch:
                     tokenizer.start_token_id,
                     max_length,
                     prefill,
+                    tokenizer.padding_id,
                 ),
                 transpose_kernels=jit_compile,
             )
@@ -94,7 +106,7 @@ class ServedSearch:
         """What is found, as `keras_attn.decoding.generate` gives it.
 
         Args:
-            ids: int32 `(B, S)`, padded with 0 at the end; B and S may be 0.
+            ids: int32 `(B, S)`, padded at the end; B and S may be 0.
         """
         rows = tf.shape(ids)[0]
         size = tf.maximum(rows, 1)
@@ -104,13 +116,13 @@ class ServedSearch:
         if draws is not None:
             draws = buckets.padded(draws, size)
             draws = tf.ensure_shape(draws, [None, self._max_length])
-        ids = buckets.padded(ids, size, self._length(ids))
+        ids = buckets.padded(ids, size, self._length(ids), self._padding_id)
         ids = tf.ensure_shape(ids, [None, self._fixed_length])
         branches = [functools.partial(loop, ids, draws) for loop in self._loops]
         if len(branches) == 1:
             found = branches[0]()
         else:
-            shortest = tf.reduce_min(prompt_lengths(ids))
+            shortest = tf.reduce_min(prompt_lengths(ids, self._padding_id))
             # How many of the prefills there are tokens enough for.
             enough = tf.cast(shortest >= self._prefills, tf.int32)
             found = tf.switch_case(tf.reduce_sum(enough) - 1, branches)

@@ -97,38 +97,49 @@ class TextGenerator(TextToText):
             target,
             target,
             tokenizer,
+            tokenizer.padding_id,
             strategy,
             max_length,
             max_prompt_length,
             jit_compile,
         )
 
-        def dense(prompts):
-            """Ragged prompts as `(B, max_prompt_length)`: what comes first is kept,
+        def cut(prompts):
+            """Ragged prompts of `max_prompt_length` at most: what comes first is kept,
             and of the rest the last."""
             last = prompts[:, 1:][:, 1 - max_prompt_length :]
-            prompts = tf.concat([prompts[:, :1], last], axis=1)
-            return prompts.to_tensor(shape=[None, max_prompt_length])
+            return tf.concat([prompts[:, :1], last], axis=1)
+
+        def continued(prompts):
+            shape = [None, max_prompt_length]
+            return search(prompts.to_tensor(tokenizer.padding_id, shape=shape))
 
         def answer(text):
-            prompts = dense(tokenizer.tokenize(text, add_start=True))
-            found = search(prompts)
+            prompts = cut(tokenizer.tokenize(text, add_start=True))
+            found = continued(prompts)
             # A space may stand between a prompt and what follows: written as one.
             read = tokenizer.detokenize(prompts)[:, None]
-            prompts = tf.repeat(prompts[:, None], found["token_ids"].shape[1], axis=1)
-            texts = tokenizer.detokenize(
-                tf.concat([prompts, found["token_ids"]], axis=2)
+            hypotheses = found["token_ids"].shape[1]
+            # Ragged: padding between the two may have the id of the end.
+            prompts = tf.gather(
+                prompts, tf.repeat(tf.range(tf.shape(text)[0]), hypotheses)
             )
+            tokens = tf.reshape(found["token_ids"], [-1, max_length])
+            texts = tokenizer.detokenize(tf.concat([prompts, tokens], axis=1))
+            texts = tf.reshape(texts, [-1, hypotheses])
             start = tf.minimum(tf.strings.length(read), tf.strings.length(texts))
             size = tf.strings.length(texts) - start
             return tf.strings.substr(texts, start, size), found["scores"]
 
         def generate_ids(prompt):
-            prompts = tf.ragged.boolean_mask(prompt, tf.not_equal(prompt, 0))
+            keep = tf.not_equal(prompt, tokenizer.padding_id)
+            if tokenizer.start_token_id == tokenizer.padding_id:
+                keep |= tf.equal(tf.range(tf.shape(prompt)[1]), 0)
+            prompts = tf.ragged.boolean_mask(prompt, keep)
             empty = tf.cast(tf.equal(prompts.row_lengths(), 0), tf.int64)
             starts = tf.fill([tf.reduce_sum(empty)], tokenizer.start_token_id)
             starts = tf.RaggedTensor.from_row_lengths(starts, empty)
-            return search(dense(tf.concat([starts, prompts], axis=1)))
+            return continued(cut(tf.concat([starts, prompts], axis=1)))
 
         super().__init__(model, answer)
         self.tokenizer = tokenizer

@@ -88,6 +88,7 @@ class Translator(TextToText):
             source,
             target,
             target_tokenizer,
+            source_tokenizer.padding_id,
             strategy,
             max_length,
             max_source_length,
@@ -97,7 +98,7 @@ class Translator(TextToText):
         def read(text):
             ids = source_tokenizer.tokenize(text)[:, : max_source_length - 1]
             end = tf.fill([ids.nrows(), 1], source_tokenizer.end_token_id)
-            return tf.concat([ids, end], axis=1).to_tensor()
+            return tf.concat([ids, end], axis=1).to_tensor(source_tokenizer.padding_id)
 
         def answer(text):
             found = search(read(text))
@@ -124,7 +125,7 @@ class Translator(TextToText):
         self.translate = self.best
         ids = tf.TensorSpec([None, None], tf.int32, name="source")
         self.translate_ids = graph_function(translate_ids, ids)
-        hidden_states = _hidden_states(source, frontier)
+        hidden_states = _hidden_states(source, frontier, source_tokenizer.padding_id)
         self.encode = None
         if hidden_states is not None:
 
@@ -160,7 +161,7 @@ def _fixed_part(model, target):
     return fixed, graph.frontier(calls, moving)
 
 
-def _hidden_states(source, frontier):
+def _hidden_states(source, frontier, padding_id):
     """The encoder: from source ids to the states that the decoder attends to.
 
     None where there are no such, one for each source token.
@@ -177,10 +178,10 @@ def _hidden_states(source, frontier):
     def hidden_states(ids):
         rows, length = tf.unstack(tf.shape(ids))
         length = tf.maximum(length, 1) if source.shape[1] is None else source.shape[1]
-        ids = buckets.padded(ids, tf.maximum(rows, 1), length)
+        ids = buckets.padded(ids, tf.maximum(rows, 1), length, padding_id)
         ids = tf.ensure_shape(ids, source.shape)
         states = encoder(tf.cast(ids, source.dtype), training=False)
-        mask = tf.not_equal(ids, 0)
+        mask = tf.not_equal(ids, padding_id)
         return {"hidden_states": states[:rows], "padding_mask": mask[:rows]}
 
     return hidden_states

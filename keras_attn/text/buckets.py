@@ -51,9 +51,9 @@ class Buckets:
         return filled + [(self._used[-1], left)] * bool(len(left))
 
 
-def padded(rows, width):
-    """int rows of different lengths as one int32 array `(B, width)`, 0 after each."""
+def padded(rows, width, padding_id):
+    """int rows of different lengths as one int32 array `(B, width)`, padding last."""
     lengths = np.array([len(row) for row in rows])
-    result = np.zeros((len(rows), width), np.int32)
+    result = np.full((len(rows), width), padding_id, np.int32)
     result[np.arange(width) < lengths[:, None]] = np.concatenate(rows)
     return result

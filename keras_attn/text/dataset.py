@@ -53,7 +53,8 @@ def translation_dataset(
 
     The source ends with the end id. The target input is the start id and the tokens;
     the labels are the tokens and the end id, so that `labels[t]` follows `target[t]`.
-    Id 0 is padding. The corpus is tokenized once and kept in memory.
+    Padding is each tokenizer's `padding_id`: tell the loss, where that is not 0. The
+    corpus is tokenized once and kept in memory.
 
     Pairs of similar length share a batch. Only the last batch of an epoch can be
     smaller than the others of its lengths, so a model compiled by XLA is compiled for
@@ -138,6 +139,11 @@ def translation_dataset(
         [np.append(start, target) for target in targets],
         [np.append(target, end) for target in targets],
     )
+    padding_ids = [
+        source_tokenizer.padding_id,
+        target_tokenizer.padding_id,
+        target_tokenizer.padding_id,
+    ]
     lengths = [max(len(s), len(t)) for s, t in zip(*columns[:2], strict=True)]
     sizes = [batch_size or max(1, batch_tokens // bound) for bound in boundaries]
     buckets = Buckets(lengths, boundaries, sizes)
@@ -150,10 +156,11 @@ def translation_dataset(
     def make(batch):
         bucket, numbers = batch
         source, target, labels = (
-            padded(rows, width(bucket, rows, longest))
-            for rows, longest in zip(
+            padded(rows, width(bucket, rows, longest), padding_id)
+            for rows, longest, padding_id in zip(
                 [[column[i] for i in numbers] for column in columns],
                 [max_source_length, max_target_length, max_target_length],
+                padding_ids,
                 strict=True,
             )
         )

@@ -1,14 +1,12 @@
 """SentencePiece: subwords learnt from raw text, without loss."""
 
-import base64
-import hashlib
 import io
 import struct
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_attn.text import training_texts
+from keras_attn.text.sentence_piece_kernel import SentencePieceKernel
 from keras_attn.text.tokenizer import UNKNOWN_TEXT, Tokenizer
 
 SPECIAL_PIECES = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -56,20 +54,15 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     def __init__(self, model):
-        if isinstance(model, str):
-            model = base64.b64decode(model, validate=True)
-        # The name keeps two models in one SavedModel apart: their kernels are told
-        # apart by it, and without one both would answer with the first model.
-        name = "sentencepiece_" + hashlib.sha256(model).hexdigest()[:16]
-        tokens = _read_tokens(model, name)
+        kernel = SentencePieceKernel(model)
+        tokens = kernel.tokens
         if tokens[: len(SPECIAL_PIECES)] != SPECIAL_PIECES or "<0xFF>" not in tokens:
             raise ValueError(
                 "Expected a SentencePiece model with byte fallback whose first pieces "
                 f"are {SPECIAL_PIECES}. Received: a model with {tokens[:4]}"
             )
         super().__init__(tokens)
-        self._model = model
-        self._kernel_name = name
+        self._kernel = kernel
         self._mark_ids = [
             tokens.index(f"<0x{byte:02X}>") for byte in SPACE_MARK.encode()
         ]
@@ -133,12 +126,7 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(model.getvalue() + _idle_rule() * unchanged)
 
     def get_config(self):
-        return {"model": base64.b64encode(self._model).decode()}
-
-    def _kernel(self):
-        # Made anew in every graph, and never kept: a kernel made outside of a graph
-        # is deleted by `tf.random.set_seed`, one inside is rebuilt when needed.
-        return tf_text.SentencepieceTokenizer(self._model, name=self._kernel_name)
+        return {"model": self._kernel.base64}
 
     def _encode(self, texts):
         texts = tf.where(
@@ -146,7 +134,7 @@ class SentencePieceTokenizer(Tokenizer):
         )
         # SentencePiece would read U+2581 as a space: spell it in bytes instead.
         parts = tf.strings.split(texts, SPACE_MARK)
-        ids = self._kernel().tokenize(parts.values)
+        ids = self._kernel.make().tokenize(parts.values)
         followed = tf.range(parts.values.shape[0] or tf.size(parts.values, tf.int64))
         is_last = followed + 1 == tf.gather(parts.row_limits(), parts.value_rowids())
         marks = tf.where(is_last, tf.constant(0, tf.int64), len(self._mark_ids))
@@ -158,7 +146,7 @@ class SentencePieceTokenizer(Tokenizer):
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _decode(self, ids):
-        texts = self._kernel().detokenize(ids)
+        texts = self._kernel.make().detokenize(ids)
         texts = tf.strings.regex_replace(texts, "^ ", "", replace_global=False)
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
@@ -179,17 +167,3 @@ def _idle_rule():
         length = bytes([len(field) & 127 | 128, len(field) >> 7])
         field = bytes([number << 3 | 2]) + length + field
     return field
-
-
-def _read_tokens(model, name):
-    try:
-        # Eagerly, also for a tokenizer that is made inside a graph.
-        with tf.init_scope():
-            kernel = tf_text.SentencepieceTokenizer(model, name=name)
-            tokens = kernel.id_to_string(tf.range(kernel.vocab_size())).numpy()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "Expected a serialized SentencePiece model. "
-            f"Received: model={bytes(model[:20])!r}..."
-        ) from error
-    return [token.decode() for token in tokens]

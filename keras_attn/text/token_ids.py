@@ -85,9 +85,16 @@ def add_special(ids, start=None, end=None):
 
 
 def strip_special(ids, padding, start, end):
-    """Cuts each row of a ragged `(N, None)` at its end id; drops padding and start."""
+    """Cuts each row of a ragged `(N, None)` at its end id; drops padding and start.
+
+    Where one id is both start and end, it is the start as the first of a row.
+    """
     values = ids.values
-    ends = tf.cumsum(tf.cast(values == end, tf.int64))
+    is_end = values == end
+    if start == end:
+        first = tf.gather(ids.row_starts(), ids.value_rowids())
+        is_end &= tf.range(tf.size(values, tf.int64)) != first
+    ends = tf.cumsum(tf.cast(is_end, tf.int64))
     # Ends seen in the rows before, so that each row counts only its own.
     before = tf.gather(tf.concat([[0], ends], 0), ids.row_starts())
     own_ends = ends - tf.gather(before, ids.value_rowids())

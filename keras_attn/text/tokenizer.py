@@ -19,9 +19,10 @@ class Tokenizer(tf.Module):
     inside a SavedModel. To export one, make it an attribute of the `tf.Module` that is
     saved. `keras.utils.set_random_seed` and `tf.random.set_seed` do it no harm.
 
-    The special ids are the same in every tokenizer: `padding_id` 0, `unknown_id` 1,
-    `start_token_id` 2, `end_token_id` 3. No input text is ever tokenized to the
-    padding, start or end id, not even one that spells such a token.
+    The special ids are the same in every tokenizer that is trained here: `padding_id`
+    0, `unknown_id` 1, `start_token_id` 2, `end_token_id` 3. A published one has its
+    own; several may be the same id, and `unknown_id` be None. No input text is ever
+    tokenized to the padding, start or end id, not even one that spells such a token.
 
     A subclass gives `_encode` (cleaned string `(N,)` to ragged int32 `(N, None)`),
     `_decode` (the reverse, for ids without special ones), `get_config` and `train`.
@@ -32,8 +33,10 @@ class Tokenizer(tf.Module):
     start_token_id = 2
     end_token_id = 3
 
-    def __init__(self, tokens):
+    def __init__(self, tokens, special_ids=None):
         super().__init__()
+        for name, token_id in (special_ids or {}).items():
+            setattr(self, name, token_id)
         encode = tf.function(
             self._clean_and_encode,
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -62,6 +65,15 @@ class Tokenizer(tf.Module):
     @classmethod
     def from_config(cls, config):
         return cls(**config)
+
+    @property
+    def special_ids(self):
+        """Dict of the four special ids, by the names of the attributes."""
+        names = ("padding_id", "unknown_id", "start_token_id", "end_token_id")
+        return {name: getattr(self, name) for name in names}
+
+    def check_export(self):
+        """Raise a ValueError where no SavedModel can hold this tokenizer."""
 
     @property
     def vocabulary_size(self):
@@ -143,7 +155,8 @@ class Tokenizer(tf.Module):
 
         Raises:
             ValueError: If `ids` are not whole numbers, or one is outside the
-                vocabulary. In a graph such an id becomes the unknown token.
+                vocabulary. In a graph such an id becomes the unknown token; where there
+                is none, it is dropped.
         """
         ids = token_ids.to_integers(ids)
         if isinstance(ids, tf.RaggedTensor):
@@ -164,6 +177,9 @@ class Tokenizer(tf.Module):
         size = self.vocabulary_size
         outside = (ids.values < 0) | (ids.values >= size)
         if not tf.executing_eagerly():
+            if self.unknown_id is None:
+                ids = tf.ragged.boolean_mask(ids, ids.with_values(~outside))
+                return self._decode(tf.cast(ids, tf.int32))
             known = tf.where(
                 outside, tf.constant(self.unknown_id, tf.int64), ids.values
             )

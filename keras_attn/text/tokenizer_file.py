@@ -59,14 +59,27 @@ def load_tokenizer(path):
         load_tokenizer("/tmp/characters.json").tokenize(["hell"])
     """
     # Here, not above: the classes import this file.
-    from keras_attn.text import character, sentence_piece, word, word_piece
+    from keras_attn.text import (
+        bert,
+        character,
+        json_tokenizer,
+        published_sentence_piece,
+        sentence_piece,
+        word,
+        word_piece,
+    )
 
-    classes = {
-        "CharacterTokenizer": character.CharacterTokenizer,
-        "SentencePieceTokenizer": sentence_piece.SentencePieceTokenizer,
-        "WordTokenizer": word.WordTokenizer,
-        "WordPieceTokenizer": word_piece.WordPieceTokenizer,
-    }
+    classes = [
+        bert.BertTokenizer,
+        character.CharacterTokenizer,
+        json_tokenizer.JsonTokenizer,
+        published_sentence_piece.MarianTokenizer,
+        published_sentence_piece.PublishedSentencePieceTokenizer,
+        sentence_piece.SentencePieceTokenizer,
+        word.WordTokenizer,
+        word_piece.WordPieceTokenizer,
+    ]
+    classes = {cls.__name__: cls for cls in classes}
     path = os.fspath(path)
     if not os.path.exists(path):
         raise FileNotFoundError(

@@ -101,11 +101,14 @@ class WordPieceTokenizer(Tokenizer):
         return self._tokenizer.tokenize(_lower(texts) if self.lower_case else texts)
 
     def _decode(self, ids):
-        texts = tf.strings.reduce_join(
-            tf.gather(self._texts, ids), axis=-1, separator=" "
-        )
-        texts = tf.strings.regex_replace(texts, f"(^| ){_CONTINUED}", "")
-        return words.join_words(tf.strings.split(texts, " "))
+        return join_pieces(tf.gather(self._texts, ids))
+
+
+def join_pieces(pieces):
+    """Ragged `(N, None)` to string `(N,)`: inner pieces put to the words before."""
+    texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+    texts = tf.strings.regex_replace(texts, f"(^| ){_CONTINUED}", "")
+    return words.join_words(tf.strings.split(texts, " "))
 
 
 def _lower(texts):

@@ -9,6 +9,7 @@ from keras_attn import checkpoints
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+torch.set_num_threads(1)  # on models this small, more of them wait for each other
 
 
 def published(folder, architecture, config, seed=0):

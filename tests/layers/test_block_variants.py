@@ -167,7 +167,6 @@ def test_what_is_not_the_blocks_own_keeps_its_biases():
     assert names.count("bias") == 6 and names.count("beta") == 2
 
 
-@pytest.mark.every_backend
 @every_block
 @pytest.mark.parametrize("normalization", ["layer_norm", "rms_norm"])
 def test_parallel(block_class, normalization):
@@ -183,7 +182,6 @@ def test_parallel(block_class, normalization):
     assert sum("norm" in layer.name for layer in block._layers) == 1
 
 
-@pytest.mark.every_backend
 @every_block
 @pytest.mark.parametrize("normalization", ["layer_norm", "rms_norm"])
 def test_sandwich_norm(block_class, normalization):
@@ -285,7 +283,6 @@ def kernels(block):
     return found
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("kind", ["GlorotUniform", "HeNormal", "RandomNormal"])
 def test_branch_gain_scales_some_kernels(kind):
     """The same seed with and without."""

@@ -256,7 +256,6 @@ POSITIONS = {
 }
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", ["full", "blockwise"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_segments_are_a_dense_mask(causal, kernel):

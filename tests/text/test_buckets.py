@@ -52,6 +52,6 @@ def test_order_is_kept_where_it_can_be():
 def test_padded():
     rows = [np.array([1, 2]), np.array([], np.int32), np.array([3, 4, 5])]
     expected = [[1, 2, 0, 0], [0, 0, 0, 0], [3, 4, 5, 0]]
-    result = padded(rows, 4)
+    result = padded(rows, 4, 0)
     assert result.dtype == np.int32
     np.testing.assert_array_equal(result, expected)

@@ -30,12 +30,8 @@ print(json.dumps(answers))
 """
 
 
-def test_saved_model_in_a_fresh_process(trained, tmp_path):
-    # Two of the kind that tensorflow_text mixes up, and one of each other kind.
-    tokenizers = dict(trained)
-    tokenizers["second"] = SentencePieceTokenizer.train(
-        ["나는 학교에서 한국어를 배운다"] * 5, 290
-    )
+def served_and_expected(tokenizers, texts, folder):
+    """What a fresh process answers that loads the tokenizers, and what we do here."""
     module = tf.Module()
     for name, tokenizer in tokenizers.items():
         setattr(module, name, tokenizer)
@@ -44,29 +40,38 @@ def test_saved_model_in_a_fresh_process(trained, tmp_path):
     def serve(texts):
         answers = {}
         for name, tokenizer in tokenizers.items():
-            ids = tokenizer.tokenize(texts, add_end=True).to_tensor()
+            ids = tokenizer.tokenize(texts, add_end=True)
+            ids = ids.to_tensor(tokenizer.padding_id)
             answers[name + "_ids"] = ids
             answers[name + "_text"] = tokenizer.detokenize(ids)
         return answers
 
     module.serve = serve
-    tf.saved_model.save(module, tmp_path / "saved")
+    tf.saved_model.save(module, folder / "saved")
     expected = {}
     for name, tokenizer in tokenizers.items():
-        ids = tokenizer.tokenize(TEXTS, add_end=True).to_tensor()
+        ids = tokenizer.tokenize(texts, add_end=True).to_tensor(tokenizer.padding_id)
         expected[name + "_ids"] = ids.numpy().tolist()
         back = tokenizer.detokenize(ids).numpy()
         expected[name + "_text"] = [text.decode() for text in back]
-    assert expected["second_ids"] != expected["SentencePieceTokenizer_ids"]
-
     done = subprocess.run(
-        [sys.executable, "-c", READER, str(tmp_path / "saved"), json.dumps(TEXTS)],
+        [sys.executable, "-c", READER, str(folder / "saved"), json.dumps(texts)],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1]), expected
+
+
+def test_saved_model_in_a_fresh_process(trained, tmp_path):
+    # Two of the kind that tensorflow_text mixes up, and one of each other kind.
+    tokenizers = dict(trained)
+    tokenizers["second"] = SentencePieceTokenizer.train(
+        ["나는 학교에서 한국어를 배운다"] * 5, 290
+    )
+    answers, expected = served_and_expected(tokenizers, TEXTS, tmp_path)
+    assert expected["second_ids"] != expected["SentencePieceTokenizer_ids"]
     assert answers["fresh"] == expected
     assert answers["seeded"] == expected
     assert answers["imported"] == []

@@ -43,7 +43,8 @@ def _build(kind, config, task, options):
         config["vocab_size"],
         width,
         padding_id=padding_id,
-        tie_weights=config.get("tie_word_embeddings", True),
+        tie_weights=task != "masked_language_model"
+        or config.get("tie_word_embeddings", True),
         name="embedding",
     )
     x = embedding(tokens)
@@ -156,6 +157,10 @@ _HEADS = {
 def _names(kind, model, config, task):
     base = f"{kind}."
     modules = dict(_HEADS[kind])
+    if not config.get("tie_word_embeddings", True):
+        # A head of its own has a bias of its own.
+        decoder = modules["embedding/reverse_embeddings"]
+        modules["head_bias"] = decoder.removesuffix(".weight")
     modules.update({a: f"{base}embeddings.{b}" for a, b in _EMBEDDINGS.items()})
     blocks, block = _BLOCKS[kind]
     for i in range(config.get("num_hidden_layers") or config["n_layers"]):

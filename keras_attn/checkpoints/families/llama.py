@@ -35,8 +35,11 @@ _SETTINGS = {
         "max_window_layers": 0,
         "layer_types": None,
     },
-    "qwen2": {"attention_bias": True, "attention_output_bias": False}
-    | {"mlp_bias": False},
+    "qwen2": {
+        "attention_bias": True,
+        "attention_output_bias": False,
+        "mlp_bias": False,
+    },
     "qwen3": {"query_key_norm": True, "mlp_bias": False},
 }
 

@@ -1,0 +1,122 @@
+"""The example as a user runs it, on little: each task, each kind of texts."""
+
+import re
+
+import keras
+import labelled_texts
+import published_folders
+import pytest
+from example_runs import command, run
+from published import published, transformers
+
+COLOURS = "red blue white green black pink".split()
+FRUITS = "apple pear plum cherry grape lemon".split()
+
+
+def results(said):
+    """Name -> what was measured, of the table at the end."""
+    rows = re.findall(r"^  (before|after|TF-IDF) +([\d.]+)$", said, re.MULTILINE)
+    return {name: float(value) for name, value in rows}
+
+
+def test_texts_of_a_folder_from_nothing(tmp_path):
+    for label, words in (("colour", COLOURS), ("fruit", FRUITS)):
+        (tmp_path / "texts" / label).mkdir(parents=True)
+        for i in range(30):
+            text = f"{words[i % 6]} or {words[(i + i // 6 + 1) % 6]}"
+            (tmp_path / "texts" / label / f"{i}.txt").write_text(text)
+    started = command("fine_tune.py", "--texts", tmp_path / "texts")
+    started += ["--output", tmp_path / "run", "--method", "layerwise"]
+    said = run([*started, "--epochs", "30", "--rate", "0.01"])
+    assert "48 texts to train on, 12 held out, 2 labels" in said
+    assert "A fresh process gives the same 12 labels" in said
+    found = results(said)
+    assert found["after"] > 90 and found["after"] > found["before"]
+    assert found["TF-IDF"] > 90
+    made = {path.name for path in (tmp_path / "run").iterdir()}
+    assert made == {"curves.png", "confusions.png", "saved_model"}
+
+
+def test_adapters_on_a_checkpoint(tmp_path):
+    words = [*COLOURS, *FRUITS]
+    vocabulary = [*published_folders.BERT_SPECIAL, *words]
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
+    published(tmp_path / "bert", "BertModel", config)
+    (tmp_path / "bert/vocab.txt").write_text("\n".join(vocabulary))
+    rows = [f"{a} {b}\tcolour\n" for a in COLOURS for b in COLOURS]
+    rows += [f"{a} {b}\tfruit\n" for a in FRUITS for b in FRUITS]
+    (tmp_path / "texts.tsv").write_text("".join(rows))
+    started = command("fine_tune.py", "--checkpoint", tmp_path / "bert")
+    started += ["--texts", tmp_path / "texts.tsv", "--output", tmp_path / "run"]
+    said = run([*started, "--method", "lora", "--epochs", "25", "--rate", "0.02"])
+    assert "A fresh process gives the same 14 labels" in said
+    assert results(said)["after"] > 90
+    adapters = keras.models.load_model(tmp_path / "run/adapters.keras")
+    trained = {w.path.rpartition("/")[0] for w in adapters.trainable_weights}
+    assert trained == {
+        *("encoder_0/self_attention/query", "encoder_0/self_attention/value"),
+        *("pooler", "logits"),
+    }
+
+
+def test_translation(tmp_path):
+    pairs = [(f"the {a} {b}", f"{b} {a}") for a in COLOURS for b in FRUITS]
+    lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (tmp_path / "pairs.tsv").write_text(lines)
+    folder = published_folders.t5(tmp_path / "t5", [s for pair in pairs for s in pair])
+    config = transformers.T5Config(
+        vocab_size=200,
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
+    published(folder, "T5ForConditionalGeneration", config)
+    started = command("fine_tune.py", "--task", "translation", "--checkpoint", folder)
+    started += ["--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
+    started += ["--output", tmp_path / "run", "--max-tokens", "12", "--epochs", "2"]
+    said = run(started)
+    assert "A fresh process gives the same" in said
+    assert set(results(said)) == {"before", "after"}
+    made = {path.name for path in (tmp_path / "run").iterdir()}
+    assert made == {"curves.png", "saved_model"}
+
+
+def test_the_texts_that_are_built_in():
+    train, valid = labelled_texts.built_in()
+    assert labelled_texts.built_in() == (train, valid)
+    assert (len(train), len(valid)) == (420, 180)
+    assert len({text for text, _ in train + valid}) == 600
+    assert {label for _, label in train} == {label for _, label in valid}
+
+
+def test_the_split_keeps_labels_and_leaves_no_text_on_both_sides():
+    pairs = [(f"a {i}", "x") for i in range(40)] + [(f"b {i}", "y") for i in range(10)]
+    train, valid = labelled_texts.split(pairs + pairs[:5], 0.2, seed=1)
+    assert sorted(train + valid) == sorted(pairs)
+    assert [sum(label == x for _, label in valid) for x in "xy"] == [8, 2]
+    assert labelled_texts.split(pairs, 0.2, seed=1) == (train, valid)
+    assert labelled_texts.split(pairs, 0.2, seed=2) != (train, valid)
+
+
+def test_bad_texts(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        labelled_texts.read(tmp_path / "nowhere")
+    path = tmp_path / "texts.tsv"
+    path.write_text("a\tx\n\nno label\n")
+    with pytest.raises(ValueError, match="line 3"):
+        labelled_texts.read(path)
+    path.write_text("a\tb\tx\n")
+    with pytest.raises(ValueError, match=r"two labels.*\['x'\]"):
+        labelled_texts.read(path)
+    path.write_text("a\tb\tx\nc\ty\n")
+    assert labelled_texts.read(path) == [("a\tb", "x"), ("c", "y")]

@@ -1,0 +1,137 @@
+"""Published tokenizers, whose padding is not 0, around models with their ids."""
+
+import keras
+import numpy as np
+import published_folders as folders
+import pytest
+import tensorflow as tf
+from small_translator import lively
+
+from keras_attn import layers
+from keras_attn.decoding import BeamSearch, generate
+from keras_attn.serving import (
+    TextGenerator,
+    Translator,
+    export_language_model,
+    export_translator,
+)
+from keras_attn.text import load_published_tokenizer
+
+LENGTH = 8
+BEAM = BeamSearch(2, num_return_sequences=2)
+TEXTS = [*folders.KOREAN, "나", "고양이가 " * 9]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = folders.marian(tmp_path_factory.mktemp("marian"))
+    return [load_published_tokenizer(folder, side) for side in ("source", "target")]
+
+
+@pytest.fixture(scope="module")
+def translator(pair):
+    """A model that masks the padding of its tokenizers, in its source."""
+    source, target = (
+        keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")
+    )
+    size, width = pair[0].vocabulary_size, 8
+    position = layers.SinusoidalPositionEmbedding()
+    embedded = layers.TokenEmbedding(size, width, padding_id=pair[0].padding_id)(source)
+    encoded = layers.TransformerEncoder(12, 2)(position(embedded))
+    embedding = layers.TokenEmbedding(size, width, padding_id=None)
+    x = layers.TransformerDecoder(12, 2)(position(embedding(target)), encoded)
+    inputs = {"source": source, "target": target}
+    model = lively(keras.Model(inputs, embedding(x, reverse=True)), seed=5)
+    table = embedding.embeddings.numpy()
+    table[pair[1].end_token_id] *= 3  # or no text would end
+    embedding.embeddings.assign(table)
+    return model
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_translations_are_those_of_each_text_alone(pair, translator, jit_compile):
+    source, target = pair
+    options = {"max_length": LENGTH, "jit_compile": jit_compile, "strategy": BEAM}
+    translate = Translator(translator, source, target, **options)
+    found = translate.n_best(tf.constant(TEXTS))
+    rows = source.tokenize(TEXTS, add_end=True)
+    dense = rows.to_tensor(source.padding_id)
+    by_ids = translate.translate_ids(dense)
+    states = translate.encode(dense)
+    assert len(set(found["texts"].numpy().ravel())) > 4
+    lengths = set()
+    for i, row in enumerate(rows):
+        expected = generate(
+            translator,
+            {"source": row[None]},
+            start_token_id=target.start_token_id,
+            end_token_id=target.end_token_id,
+            max_length=LENGTH,
+            strategy=BEAM,
+            padding_id=target.padding_id,
+        )
+        token_ids = expected["token_ids"][0]
+        np.testing.assert_array_equal(by_ids["token_ids"][i], token_ids)
+        texts = target.detokenize(token_ids).numpy().tolist()
+        assert found["texts"][i].numpy().tolist() == texts
+        np.testing.assert_allclose(found["scores"][i], expected["scores"][0], 1e-4)
+        lengths.update(expected["lengths"].numpy().ravel().tolist())
+        mask = states["padding_mask"][i].numpy()
+        assert mask.tolist() == [place < len(row) for place in range(len(mask))]
+    assert min(lengths) < LENGTH, "some are filled up"
+
+
+def test_an_exported_pair(pair, translator, tmp_path):
+    options = {"max_length": LENGTH, "jit_compile": False}
+    path = export_translator(translator, tmp_path / "saved", *pair, **options)
+    loaded = tf.saved_model.load(path)
+    found = loaded.signatures["serving_default"](tf.constant(TEXTS))["text"].numpy()
+    expected = Translator(translator, *pair, **options)(TEXTS)
+    assert [text.decode() for text in found] == expected
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory):
+    return load_published_tokenizer(folders.gpt2(tmp_path_factory.mktemp("gpt2")))
+
+
+@pytest.fixture(scope="module")
+def writer(byte_level):
+    target = keras.Input((None,), dtype="int32", name="target")
+    embedding = layers.TokenEmbedding(
+        byte_level.vocabulary_size, 8, padding_id=None, scale=True
+    )
+    x = layers.SinusoidalPositionEmbedding()(embedding(target))
+    x = layers.TransformerDecoder(12, 2)(x)
+    return lively(keras.Model(target, embedding(x, reverse=True)), seed=3)
+
+
+PROMPTS = ["", "a cat", "나는 학교에 간다. 한국어를", "the"]
+
+
+def test_continuations_where_one_id_starts_ends_and_pads(byte_level, writer):
+    assert set(byte_level.special_ids.values()) == {0, None}
+    generator = TextGenerator(
+        writer, byte_level, BEAM, LENGTH, max_prompt_length=24, jit_compile=False
+    )
+    found = generator.n_best(tf.constant(PROMPTS))
+    rows = byte_level.tokenize(PROMPTS, add_start=True)
+    by_ids = generator.generate_ids(rows.to_tensor(0))
+    for i, row in enumerate(rows):
+        row = tf.concat([row[:1], row[1:][-23:]], axis=0)
+        expected = generate(
+            writer, row[None], end_token_id=0, max_length=LENGTH, strategy=BEAM
+        )["token_ids"][0]
+        np.testing.assert_array_equal(by_ids["token_ids"][i], expected)
+        before = byte_level.detokenize(row).numpy()
+        whole = tf.concat([tf.tile(row[None], [2, 1]), expected], axis=1)
+        texts = [text[len(before) :] for text in byte_level.detokenize(whole).numpy()]
+        assert found["texts"][i].numpy().tolist() == texts
+    assert any(found["texts"].numpy().ravel())
+
+
+def test_export_of_what_runs_in_python_is_refused(byte_level, writer, tmp_path):
+    message = "cannot be exported; those of BERT.*JsonTokenizer"
+    with pytest.raises(ValueError, match=message):
+        export_language_model(writer, tmp_path / "saved", byte_level, max_length=LENGTH)
+    assert not list(tmp_path.iterdir())

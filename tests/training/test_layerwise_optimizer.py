@@ -1,0 +1,194 @@
+"""Rates of their own: beside Keras's optimizers, one for each variable."""
+
+import keras
+import numpy as np
+import pytest
+from fine_tuned import (
+    CLASSES,
+    changed,
+    classifier,
+    compiled,
+    data,
+    fitted,
+    saved_and_loaded,
+    values,
+)
+from tensors import array, fill_weights, normal
+
+from keras_attn import training
+from keras_attn.training import LayerwiseOptimizer, layerwise_decay
+
+FACTORS = {"a": 1.0, "b": 0.5, "c": 0.0, "d": 2.0}
+
+
+def schedule(factor):
+    rates = [0.1 * factor, 0.05 * factor]
+    return keras.optimizers.schedules.PiecewiseConstantDecay([3], rates)
+
+
+def constant(factor):
+    return 0.1 * factor
+
+
+OPTIMIZERS = {
+    "sgd": lambda rate: keras.optimizers.SGD(rate(1), momentum=0.9, nesterov=True),
+    "adam": lambda rate: keras.optimizers.Adam(rate(1), amsgrad=True),
+    "adamw": lambda rate: keras.optimizers.AdamW(rate(1), weight_decay=0.3),
+    "clipped": lambda rate: keras.optimizers.Adam(rate(1), clipnorm=0.5),
+    "averaged": lambda rate: keras.optimizers.SGD(
+        rate(1), use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=2
+    ),
+    "accumulating": lambda rate: keras.optimizers.AdamW(
+        rate(1), weight_decay=0.3, gradient_accumulation_steps=2
+    ),
+    "scaled": lambda rate: keras.optimizers.RMSprop(rate(1), loss_scale_factor=8.0),
+}
+
+
+def variables():
+    made = []
+    for i, name in enumerate(FACTORS):
+        with keras.name_scope(name):
+            value = normal(3, 2, seed=i)
+            made.append(keras.Variable(value, dtype="float32", name="weight"))
+    return made
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("rate", [constant, schedule])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_variable_learns_as_with_an_optimizer_of_its_own(name, rate):
+    optimizer = LayerwiseOptimizer(
+        OPTIMIZERS[name](rate), {f"^{x}/": factor for x, factor in FACTORS.items()}
+    )
+    ours, theirs = variables(), variables()
+    optimizer.build(ours)
+    alone = [
+        OPTIMIZERS[name](lambda x, f=factor: rate(x * f)) for factor in FACTORS.values()
+    ]
+    for step in range(6):
+        gradients = [
+            keras.ops.convert_to_tensor(normal(3, 2, seed=10 * step + i))
+            for i in range(len(FACTORS))
+        ]
+        optimizer.apply(gradients)
+        for each, gradient, variable in zip(alone, gradients, theirs):
+            each.apply([gradient], [variable])
+        for found, expected in zip(ours, theirs):
+            np.testing.assert_allclose(
+                array(found), array(expected), rtol=2e-5, atol=1e-6
+            )
+    assert np.array_equal(array(ours[2]), normal(3, 2, seed=2))
+
+
+def test_a_global_norm_is_of_all_gradients():
+    ours, theirs = variables(), variables()
+    optimizer = LayerwiseOptimizer(
+        keras.optimizers.SGD(1.0, global_clipnorm=0.1), {"^b/": 0.5}
+    )
+    plain = keras.optimizers.SGD(1.0, global_clipnorm=0.1)
+    gradients = [keras.ops.ones((3, 2)) for _ in FACTORS]
+    before = [array(v) for v in ours]
+    optimizer.apply(gradients, ours)
+    plain.apply(gradients, theirs)
+    for i, (found, expected) in enumerate(zip(ours, theirs)):
+        step = (array(expected) - before[i]) * (0.5 if i == 1 else 1.0)
+        np.testing.assert_allclose(array(found) - before[i], step, atol=1e-6)
+
+
+def test_what_is_left_out_of_decay():
+    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    layerwise = LayerwiseOptimizer(optimizer, {"kernel": 0.5})
+    bias, kernel, other = (
+        keras.Variable(np.ones(2, "float32"), name=name)
+        for name in ("bias", "kernel", "other")
+    )
+    layerwise.exclude_from_weight_decay(var_names=["bias", "other"])
+    zeros = [keras.ops.zeros(2)] * 3
+    layerwise.apply(zeros, [bias, kernel, other])
+    assert [float(array(v)[0]) for v in (bias, other)] == [1, 1]
+    assert float(array(kernel)[0]) == pytest.approx(1 - 0.1 * 0.5 * 0.5)
+
+
+@pytest.mark.every_backend
+def test_fit_save_and_go_on(tmp_path):
+    model = classifier()
+    factors = {"^(embedding|position|norm)/": 0.0, **layerwise_decay(model, 0.5)}
+    cosine = keras.optimizers.schedules.CosineDecay(0.02, 40)
+    compiled(model, LayerwiseOptimizer(keras.optimizers.AdamW(cosine), factors))
+    before = values(model)
+    losses = fitted(model)
+    assert losses[-1] < losses[0]
+    assert {path.split("/")[0] for path in changed(model, before)} == {
+        *("encoder_0", "encoder_1", "logits")
+    }
+    again = saved_and_loaded(model, tmp_path)
+    assert len(again.optimizer.variables) == len(model.optimizer.variables)
+    fitted(model)
+    fitted(again)
+    for path, value in values(model).items():
+        np.testing.assert_allclose(values(again)[path], value, atol=1e-6)
+
+
+def dense_model(jit_compile):
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(4, "relu", name="below"),
+            keras.layers.Dense(CLASSES, name="above"),
+        ]
+    )
+    fill_weights(model)
+    optimizer = LayerwiseOptimizer(keras.optimizers.AdamW(0.1), {"(^|/)below/": 0.1})
+    return compiled(model, optimizer, jit_compile)
+
+
+def test_compiled_equals_uncompiled():
+    models = [dense_model(jit_compile) for jit_compile in (False, True)]
+    for model in models:
+        fitted(model)
+    for found, expected in zip(*(model.weights for model in models)):
+        np.testing.assert_allclose(array(found), array(expected), atol=1e-5)
+
+
+def test_callbacks_set_the_rate():
+    model = dense_model(False)
+    before = values(model)
+    callback = keras.callbacks.LearningRateScheduler(lambda epoch: 0.0)
+    model.fit(*data(), callbacks=[callback], verbose=0)
+    assert changed(model, before) == set()
+
+
+def test_decay_from_the_head_down():
+    model = classifier()
+    factors = layerwise_decay(model, 0.5)
+    assert factors == {
+        "^embedding/": 1 / 8,
+        "^position/": 1 / 8,
+        "^norm/": 1 / 8,
+        "^encoder_0/": 1 / 4,
+        "^encoder_1/": 1 / 2,
+        "^logits/": 1.0,
+    }
+    optimizer = LayerwiseOptimizer("adam", factors)
+    optimizer.build(model.trainable_variables)
+    found = dict(zip((v.path for v in model.trainable_variables), optimizer._factors))
+    assert found["encoder_0/self_attention/query/kernel"] == 0.25
+    assert found["logits/bias"] == 1
+    training.enable_lora(model, 2)
+    assert layerwise_decay(model, 0.5) == factors
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="wraps no other"):
+        LayerwiseOptimizer(
+            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), {}
+        )
+    with pytest.raises(ValueError, match=r"factors\['x'\]=-1"):
+        LayerwiseOptimizer("sgd", {"x": -1})
+    optimizer = LayerwiseOptimizer("sgd", {"^nowhere/": 0.5})
+    with pytest.raises(ValueError, match="nowhere"):
+        optimizer.build(variables())
+    with pytest.raises(ValueError, match="decay=0"):
+        layerwise_decay(classifier(), 0)
