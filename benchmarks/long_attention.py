@@ -14,7 +14,9 @@ One row, 8 heads of 64. For each length, forward and forward with backward:
 
 What runs on one backend takes turns, call by call; a row gives the median in
 milliseconds and the most memory that one call takes beyond what the process has before
-it, each measured in a fresh process. The backend of the first two is that of
+it, each measured in a fresh process. With `--once` each call is made once, in a process
+of its own, and the memory is that of the whole process: for lengths that take minutes.
+The backend of the first two is that of
 `KERAS_BACKEND` (default: tensorflow); on a GPU, memory is not measured.
 """
 
@@ -183,6 +185,15 @@ def memory(backend, calls, step, length, dtype):
     return max(status("VmHWM") - before, 0)
 
 
+def once(backend, calls, step, length, dtype):
+    """Seconds of one call, compilation included, and the most bytes of the process."""
+    (options,) = calls.values()
+    tensors = tensors_of(backend, length, dtype)
+    start = time.perf_counter()
+    call_of(backend, step, **options)(*tensors)
+    return time.perf_counter() - start, status("VmHWM")
+
+
 # In the one that asks them
 
 
@@ -228,6 +239,21 @@ def measure(step, length, names, arguments):
     sys.stdout.flush()
 
 
+def measure_once(step, length, names, arguments):
+    """A line for each call of one step at one length."""
+    for name in names:
+        backend, options = CALLS[name]
+        backend = backend or os.environ["KERAS_BACKEND"]
+        found = ask("once", backend, {name: options}, step, length, arguments.dtype)
+        if found:
+            seconds, bytes_ = found
+            print(
+                f"{step}, T = {length}, {name}: one call {seconds:.0f} s, "
+                f"the process {bytes_ / 2**30:.2f} GiB",
+                flush=True,
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -238,17 +264,18 @@ def main():
     parser.add_argument("--calls", choices=CALLS, nargs="+", default=list(CALLS))
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--once", action="store_true", help="one call, its process")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         what, backend, calls, rest = json.loads(arguments.measure)
-        print(
-            json.dumps({"times": times, "memory": memory}[what](backend, calls, *rest))
-        )
+        function = {"times": times, "memory": memory, "once": once}[what]
+        print(json.dumps(function(backend, calls, *rest)))
         return
     for step in arguments.only:
         for length in arguments.lengths:
-            measure(step, length, arguments.calls, arguments)
+            function = measure_once if arguments.once else measure
+            function(step, length, arguments.calls, arguments)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from translation import export_and_ask, show_translations
 from keras_attn import checkpoints, serving, text, training
 
 # Method -> its learning rate: what begins at zero learns faster than what is known.
-RATES = {"whole": 1e-4, "last": 5e-4, "lora": 2e-3, "layerwise": 2e-4}
+RATES = {"whole": 1e-4, "last": 5e-4, "lora": 1e-3, "layerwise": 2e-4}
 # Of a model that knows nothing yet.
 RATE_FROM_NOTHING = 1e-3
 HEADS = r"^(pooler|logits)$"

@@ -12,9 +12,9 @@ THINGS = """
 """
 OPENINGS = ["", "Hi, ", "Hello there, ", "Good morning, ", "Sorry to bother you, "]
 
-# Topic -> what customers write about it, `{}` being what they bought. Those held out say
-# the same in other words, which is what a model that has read a lot knows, and one that
-# counts words does not.
+# Topic -> what customers write about it, `{}` being what they bought. Those held out
+# say the same in other words, which is what a model that has read a lot knows, and one
+# that counts words does not.
 TRAINED = {
     "delivery": """
         the {} still has not arrived | when will my {} be delivered |
@@ -79,7 +79,8 @@ HELD_OUT = {
     "defect": """
         the {} died already | my {} is faulty and will not turn on |
         the {} came damaged and useless | the {} overheats and smells burnt |
-        a screw of the {} came loose and it wobbles | there are scratches all over the {}
+        a screw of the {} came loose and it wobbles |
+        there are scratches all over the {}
     """,
     "account": """
         I am locked out of my profile, with the {} in it |

@@ -26,6 +26,8 @@ FILES = [
     "checkpoints",
     "inspection",
     "models",
+    "training/test_layerwise_optimizer.py",
+    "training/test_lora.py",
     "decoding/test_padding_id.py",
     "decoding/test_step_model.py",
     "decoding/test_windowed_decoding.py",

@@ -18,7 +18,7 @@ LONGEST = 256  # as the folder's `sentence_bert_config.json` has it
 WORDS = (
     "the quick brown fox jumps over lazy dogs while rain falls on old stone walls and "
     "nobody minds because tea is ready naïve café Zürich 서울에서 만나요 안녕하세요 "
-    "東京 北京 Привет мир 🙂 👩‍🚀 e=mc² don't well-known 3.14 10,000 COVID-19 @user #tag"
+    "東京 北京 Привет мир 🙂 👩‍🚀 e=mc² don't well-known 3.14 10,000 @user #tag"
 ).split()
 HARD = [
     "",

@@ -110,5 +110,6 @@ def test_head_left_out(tmp_path):
     model = model_of_theirs("v1.1", tmp_path)
     inputs, _ = examples(model.config)
     ours = checkpoints.load(tmp_path, task="hidden_states")
+    assert not any("reverse" in weight.path for weight in ours.weights)
     without = transformers.T5Model.from_pretrained(tmp_path).eval()
     assert difference(ours(inputs), outputs_of_theirs(without)) < 1e-4

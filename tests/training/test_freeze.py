@@ -12,7 +12,6 @@ def tops(paths):
     return {path.split("/")[0] for path in paths}
 
 
-@pytest.mark.every_backend
 def test_only_the_last_blocks_and_the_head_change(tmp_path):
     model = classifier()
     before = values(model)

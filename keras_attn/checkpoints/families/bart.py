@@ -38,11 +38,10 @@ def _embeddings(config, has_head):
 
     if _shares_embedding(config):
         return (embedding(config["vocab_size"], "embedding"),) * 2
-    return embedding(config["vocab_size"], "source_embedding"), embedding(
-        config.get("decoder_vocab_size") or config["vocab_size"],
-        "target_embedding",
-        tie_weights=not has_head or config.get("tie_word_embeddings", True),
-    )
+    source = embedding(config["vocab_size"], "source_embedding")
+    size = config.get("decoder_vocab_size") or config["vocab_size"]
+    tied = not has_head or config.get("tie_word_embeddings", True)
+    return source, embedding(size, "target_embedding", tie_weights=tied)
 
 
 def _build(kind, config, task, options):
@@ -127,7 +126,7 @@ def _names(model, config, task):
         "target_embedding/reverse_embeddings": "lm_head.weight",
         "logits/bias": "final_logits_bias",
     }
-    # A row of theirs.
+    # Theirs is a matrix of one row.
     layouts = {"logits/bias": Kernel(inputs=0, turned=False)}
     for side, (stack, _) in _SIDES.items():
         theirs = f"model.{stack}"

@@ -15,9 +15,9 @@ _HEAD, _EMBEDDING = "lm_head.weight", "shared.weight"
 
 
 def _settings(folder):
-    """A head of its own is told by the tensors: newer configs all say that it is not.
+    """Whether the head is tied, by the tensors: newer configs always say that it is.
 
-    Whether the decoder's output is scaled was once the same question.
+    Older ones say so of those alone whose decoder's output is scaled.
     """
     config = folder.config
     tied = config.get("tie_word_embeddings", True)
