@@ -9,7 +9,7 @@ demo: .venv/.installed-examples
 	$(BIN)/python -u examples/translation.py
 
 test: .venv/.installed-test lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .

@@ -11,6 +11,9 @@ def pytest_configure(config):
         "markers",
         "every_backend: a test that `test_backends.py` runs on JAX and PyTorch as well",
     )
+    config.addinivalue_line(
+        "markers", "on_pytorch: one that it runs on PyTorch as well, but not on JAX"
+    )
 
 
 def pytest_collection_modifyitems(items):

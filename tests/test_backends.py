@@ -1,4 +1,4 @@
-"""The tests marked `every_backend`, again on JAX and on PyTorch: one process each."""
+"""The tests marked so, again on JAX and on PyTorch: one process each."""
 
 import os
 import pathlib
@@ -26,12 +26,15 @@ FILES = [
     "checkpoints",
     "inspection",
     "models",
+    "training/test_freeze.py",
     "training/test_layerwise_optimizer.py",
     "training/test_lora.py",
     "decoding/test_padding_id.py",
     "decoding/test_step_model.py",
     "decoding/test_windowed_decoding.py",
 ]
+# PyTorch takes little time over what JAX compiles operation by operation.
+MARKED = {"jax": "every_backend", "torch": "every_backend or on_pytorch"}
 # JAX compiles each operation by itself: let it not take pains over them.
 QUICK_XLA = "--xla_backend_optimization_level=0"
 
@@ -42,7 +45,7 @@ def test_on(backend):
     if keras.backend.backend() == backend:
         pytest.skip("this very run is on it")
     environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_XLA}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "every_backend", "-x"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", MARKED[backend], "-x"]
     command += ["-p", "no:cacheprovider", *(str(TESTS / file) for file in FILES)]
     result = subprocess.run(
         command, env=environment, cwd=TESTS.parent, capture_output=True, text=True

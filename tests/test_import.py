@@ -93,6 +93,7 @@ PUBLIC = {
     "text": "SentencePieceTokenizer WordPieceTokenizer WordTokenizer "
     "CharacterTokenizer translation_dataset",
     "serving": "export_translator",
+    "checkpoints": "load save from_keras_layer",
 }
 
 

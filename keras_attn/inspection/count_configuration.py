@@ -24,6 +24,7 @@ _ARGUMENTS = {
         "tie_weights": True,
         "max_length": None,
         "activation": "gelu",
+        "attention": None,
         "name": "causal_language_model",
     },
     "source_vocabulary_size": {
@@ -35,12 +36,14 @@ _ARGUMENTS = {
         "name": "transformer_translator",
     },
 }
-# What these must be, of which two say nothing about sizes.
+# What these must be, of which two say nothing about sizes. Attention of another kind is
+# counted in a model that has it.
 _KINDS = {
     "normalize_first": (bool, "a bool"),
     "tie_weights": (bool, "a bool"),
     "share_embeddings": (bool, "a bool"),
     "activation": ((str, Callable, type(None)), "a name, a function or None"),
+    "attention": (type(None), "None: build the model to count another"),
     "name": ((str, type(None)), "a str or None"),
 }
 

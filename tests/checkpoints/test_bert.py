@@ -54,16 +54,14 @@ def made(kind, task, folder, **options):
 
 
 CASES = [(kind, task) for task in HEADS_OF for kind in KINDS]
+MARKS = pytest.mark.on_pytorch, pytest.mark.every_backend
 # One of each kind and of each task.
 ELSEWHERE = {(k, t) for k, t in zip(KINDS, HEADS_OF)}
 
 
 @pytest.mark.parametrize(
     ("kind", "task"),
-    [
-        pytest.param(*case, marks=[pytest.mark.every_backend] * (case in ELSEWHERE))
-        for case in CASES
-    ],
+    [pytest.param(*case, marks=MARKS[case in ELSEWHERE]) for case in CASES],
 )
 def test_equal_to_theirs(kind, task, tmp_path):
     model, output = made(kind, task, tmp_path / "theirs", num_labels=5)

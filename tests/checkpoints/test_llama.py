@@ -70,8 +70,17 @@ def model_of(name, folder, end="ForCausalLM", **options):
     return made(folder, name.partition(",")[0], end, options)
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("Llama", marks=pytest.mark.every_backend),
+        *(
+            pytest.param(n, marks=pytest.mark.on_pytorch)
+            for n in MODELS
+            if n != "Llama"
+        ),
+    ],
+)
 def test_equal_to_theirs(name, tmp_path):
     check_equal(model_of(name, tmp_path), tmp_path)
 

@@ -51,7 +51,7 @@ def model_of_theirs(kind, folder, has_head=True):
     return model
 
 
-@pytest.mark.parametrize("kind", on_every_backend(KINDS, ("v1.0", "v1.1")))
+@pytest.mark.parametrize("kind", on_every_backend(KINDS, ("v1.1",)))
 @pytest.mark.parametrize("has_head", [True, False])
 def test_equal_to_theirs(kind, has_head, tmp_path):
     model = model_of_theirs(kind, tmp_path / "theirs", has_head)

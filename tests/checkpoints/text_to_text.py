@@ -12,9 +12,9 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (7, 1, 40), (5, 41, 1)
 
 
 def on_every_backend(kinds, marked):
-    """Parameters of a test, those of `marked` run on every backend."""
-    mark = pytest.mark.every_backend
-    return [pytest.param(kind, marks=[mark] * (kind in marked)) for kind in kinds]
+    """Parameters of a test, those of `marked` run on JAX as well as on PyTorch."""
+    marks = pytest.mark.on_pytorch, pytest.mark.every_backend
+    return [pytest.param(kind, marks=marks[kind in marked]) for kind in kinds]
 
 
 def made(folder, architecture, config, seed=0):

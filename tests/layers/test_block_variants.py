@@ -167,6 +167,7 @@ def test_what_is_not_the_blocks_own_keeps_its_biases():
     assert names.count("bias") == 6 and names.count("beta") == 2
 
 
+@pytest.mark.on_pytorch
 @every_block
 @pytest.mark.parametrize("normalization", ["layer_norm", "rms_norm"])
 def test_parallel(block_class, normalization):
@@ -182,6 +183,7 @@ def test_parallel(block_class, normalization):
     assert sum("norm" in layer.name for layer in block._layers) == 1
 
 
+@pytest.mark.on_pytorch
 @every_block
 @pytest.mark.parametrize("normalization", ["layer_norm", "rms_norm"])
 def test_sandwich_norm(block_class, normalization):
@@ -283,6 +285,7 @@ def kernels(block):
     return found
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("kind", ["GlorotUniform", "HeNormal", "RandomNormal"])
 def test_branch_gain_scales_some_kernels(kind):
     """The same seed with and without."""

@@ -256,6 +256,7 @@ POSITIONS = {
 }
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("kernel", ["full", "blockwise"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_segments_are_a_dense_mask(causal, kernel):

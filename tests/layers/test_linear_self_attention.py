@@ -192,6 +192,7 @@ def test_the_state_does_not_grow_with_the_length():
     assert shapes == [expected, expected]
 
 
+@pytest.mark.on_pytorch
 def test_a_language_model_steps_as_it_runs():
     model = language_model()
     step = step_model(model, LENGTH)

@@ -138,6 +138,7 @@ def test_classes_of_the_vectors_of_transformers(bert, pooling):
     assert_close(ours(model_inputs(ours)), pooled[pooling] @ kernel + bias, 1e-4)
 
 
+@pytest.mark.on_pytorch
 def test_padding_changes_nothing(model, classifiers):
     for row, length in enumerate(LENGTHS):
         alone = tokens()[row : row + 1, :length]
@@ -146,6 +147,7 @@ def test_padding_changes_nothing(model, classifiers):
             assert_close(classifier(tokens())[row], classifier(alone)[0])
 
 
+@pytest.mark.on_pytorch
 def test_each_token_sees_all_others(model):
     before = array(model(tokens()))
     for position in range(T):
@@ -156,6 +158,7 @@ def test_each_token_sees_all_others(model):
         assert moved[1:].max() == 0
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("num_segments", [None, 2])
 def test_attention_maps(num_segments):
     options = {**SMALL, "num_segments": num_segments}

@@ -81,6 +81,7 @@ def test_logits_of_transformers():
     assert_close(ours(images()), expected, 1e-4)
 
 
+@pytest.mark.on_pytorch
 def test_mean_is_of_all_patches_and_of_nothing_else(models):
     model = models["mean"]
     patches = keras.Model(model.input, model.get_layer("norm").output)(images())
@@ -89,6 +90,7 @@ def test_mean_is_of_all_patches_and_of_nothing_else(models):
     assert_close(model(images()), array(patches).mean(axis=1) @ kernel + bias)
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("pooling", ["token", "mean"])
 def test_each_patch_matters_and_so_does_its_place(models, pooling):
     model = models[pooling]
@@ -102,6 +104,7 @@ def test_each_patch_matters_and_so_does_its_place(models, pooling):
     assert np.abs(array(model(swapped)) - before).max() > 1e-4
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize(("pooling", "length"), [("token", 7), ("mean", 6)])
 def test_attention_maps(models, pooling, length):
     maps = attention_maps(models[pooling], {"image": images()})

@@ -59,6 +59,7 @@ def chunks_of(monkeypatch):
     return lambda size: monkeypatch.setattr(linear, "CHUNK", size)
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("feature_map", FEATURE_MAPS)
 @pytest.mark.parametrize(("length", "chunk"), [(1, 4), (13, 4), (12, 4), (13, 128)])
 def test_causal_is_the_matrix_form(chunks_of, length, chunk, feature_map):
@@ -77,6 +78,7 @@ def test_causal_is_the_matrix_form(chunks_of, length, chunk, feature_map):
         assert_close(linear_attention_weights(*tensors(given[:2]), **how), weights)
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("feature_map", FEATURE_MAPS)
 @pytest.mark.parametrize(("length", "total"), [(1, 1), (11, 13), (13, 1)])
 def test_not_causal_is_the_matrix_form(length, total, feature_map):

@@ -334,7 +334,7 @@ def test_a_failed_replacement_puts_the_old_folder_back(
             raise OSError("disk gone")
         rename(source, target)
 
-    monkeypatch.setattr(saved_model.os, "rename", failing)
+    monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(OSError, match="disk gone"):
         export(tmp_path / "there", model, tokenizers, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]

@@ -102,7 +102,7 @@ def test_shapes_to_compile_are_few(model, tokenizer):
         next(t for t in model.inputs if t.name == n) for n in ("text", "summary")
     )
     search = ServedSearch(
-        model, text, summary, tokenizer, Sampling(), LENGTH, 100, True
+        model, text, summary, tokenizer, 0, Sampling(), LENGTH, 100, True
     )
     shapes = set()
 
@@ -130,6 +130,7 @@ def test_sampling_draws_anew_for_each_request(model, tokenizer):
         model,
         *(next(t for t in model.inputs if t.name == n) for n in ("text", "summary")),
         tokenizer,
+        0,
         STRATEGIES["sampling"],
         LENGTH,
         100,

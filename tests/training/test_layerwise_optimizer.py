@@ -54,7 +54,7 @@ def variables():
     return made
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize(
     ("name", "rate"), [*((name, schedule) for name in OPTIMIZERS), ("adamw", constant)]
 )
