@@ -68,7 +68,7 @@ def asked(relabel=lambda values: values):
 
 @pytest.mark.parametrize(
     "name",
-    ["greedy", "sampling", pytest.param("beam", marks=pytest.mark.every_backend)],
+    ["greedy", "sampling", pytest.param("beam", marks=pytest.mark.on_pytorch)],
 )
 def test_equal_to_the_model_with_relabelled_ids(models, name):
     model, other = models

@@ -54,9 +54,15 @@ def variables():
     return made
 
 
-@pytest.mark.on_pytorch
 @pytest.mark.parametrize(
-    ("name", "rate"), [*((name, schedule) for name in OPTIMIZERS), ("adamw", constant)]
+    ("name", "rate"),
+    [
+        *(
+            pytest.param(name, schedule, marks=pytest.mark.on_pytorch)
+            for name in OPTIMIZERS
+        ),
+        pytest.param("adamw", constant, marks=pytest.mark.every_backend),
+    ],
 )
 def test_each_variable_learns_as_with_an_optimizer_of_its_own(name, rate):
     optimizer = LayerwiseOptimizer(
@@ -112,7 +118,7 @@ def test_what_is_left_out_of_decay():
     assert float(array(kernel)[0]) == pytest.approx(1 - 0.1 * 0.5 * 0.5)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 def test_fit_save_and_go_on(tmp_path):
     model = classifier()
     factors = {"^(embedding|position|norm)/": 0.0, **layerwise_decay(model, 0.5)}
