@@ -5,7 +5,16 @@ import math
 
 import numpy as np
 
-__all__ = ["Dropped", "Entry", "Fused", "Kernel", "Layout", "Same", "entries"]
+__all__ = [
+    "Dropped",
+    "Entry",
+    "Fused",
+    "Kernel",
+    "Layout",
+    "Same",
+    "entries",
+    "numbered",
+]
 
 
 class Layout:
@@ -172,6 +181,21 @@ _PARTS = {
     "reverse_embeddings": "weight",
     "table": "weight",
 }
+
+
+def numbered(ours, theirs, count, block):
+    """The names in `block`, ours to theirs, of each of several blocks.
+
+    Args:
+        ours, theirs: str, what the names of blocks begin with, before their number.
+        count: int, how many blocks there are.
+        block: dict from the path of a layer in a block of ours to the name in theirs.
+    """
+    return {
+        f"{ours}{i}/{own}": f"{theirs}{i}.{name}"
+        for i in range(count)
+        for own, name in block.items()
+    }
 
 
 def entries(model, modules, turned=True, layouts=None):

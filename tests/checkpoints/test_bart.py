@@ -2,7 +2,14 @@
 
 import numpy as np
 import pytest
-from published import difference, published, saved_back, saved_by_keras, transformers
+from published import (
+    difference,
+    on_every_backend,
+    published,
+    saved_back,
+    saved_by_keras,
+    transformers,
+)
 from safetensors.numpy import load_file, save_file
 from tensors import array, assert_equal
 from text_to_text import (
@@ -11,7 +18,6 @@ from text_to_text import (
     assert_generate_the_same,
     examples,
     made,
-    on_every_backend,
     outputs_of_theirs,
 )
 

@@ -17,7 +17,7 @@ from decoder_only import (
     made,
     outputs_of,
 )
-from published import difference, transformers
+from published import difference, on_every_backend, transformers
 
 from keras_attn import checkpoints
 
@@ -70,17 +70,7 @@ def model_of(name, folder, end="ForCausalLM", **options):
     return made(folder, name.partition(",")[0], end, options)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("Llama", marks=pytest.mark.every_backend),
-        *(
-            pytest.param(n, marks=pytest.mark.on_pytorch)
-            for n in MODELS
-            if n != "Llama"
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", on_every_backend(MODELS, ("Llama",)))
 def test_equal_to_theirs(name, tmp_path):
     check_equal(model_of(name, tmp_path), tmp_path)
 

@@ -3,13 +3,19 @@
 import json
 
 import pytest
-from published import difference, saved_back, saved_by_keras, torch, transformers
+from published import (
+    difference,
+    on_every_backend,
+    saved_back,
+    saved_by_keras,
+    torch,
+    transformers,
+)
 from tensors import array, assert_equal
 from text_to_text import (
     assert_generate_the_same,
     examples,
     made,
-    on_every_backend,
     outputs_of_theirs,
 )
 

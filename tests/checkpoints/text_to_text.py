@@ -1,7 +1,6 @@
 """What a text-to-text model of `transformers` and ours are both asked."""
 
 import numpy as np
-import pytest
 from published import ids_and_mask, published, theirs, torch, transformers
 from tensors import array
 
@@ -9,12 +8,6 @@ from keras_attn import decoding
 
 # One token, and more than are told apart by T5's distances here.
 SOURCE_LENGTHS, TARGET_LENGTHS = (7, 1, 40), (5, 41, 1)
-
-
-def on_every_backend(kinds, marked):
-    """Parameters of a test, those of `marked` run on JAX as well as on PyTorch."""
-    marks = pytest.mark.on_pytorch, pytest.mark.every_backend
-    return [pytest.param(kind, marks=marks[kind in marked]) for kind in kinds]
 
 
 def made(folder, architecture, config, seed=0):

@@ -8,7 +8,7 @@ from keras import ops
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Dropped, Kernel, entries
+from keras_attn.checkpoints.names import Dropped, Kernel, entries, numbered
 from keras_attn.layers.output_bias import OutputBias
 
 __all__ = ["FAMILIES"]
@@ -134,13 +134,8 @@ def _names(model, config, task):
         modules[f"{side}_position"] = f"{theirs}.embed_positions"
         modules[f"{side}_norm"] = f"{theirs}.layernorm_embedding"
         layouts[f"{side}_position/embeddings"] = Dropped(_UNREAD_POSITIONS)
-        for i in range(config[f"{stack}_layers"]):
-            modules.update(
-                {
-                    f"{stack}_{i}/{a}": f"{theirs}.layers.{i}.{b}"
-                    for a, b in _BLOCK.items()
-                }
-            )
+        count = config[f"{stack}_layers"]
+        modules |= numbered(f"{stack}_", f"{theirs}.layers.", count, _BLOCK)
     return entries(model, modules, layouts=layouts)
 
 

@@ -8,7 +8,7 @@ from keras import ops
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Dropped, entries
+from keras_attn.checkpoints.names import Dropped, entries, numbered
 from keras_attn.layers.output_bias import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
 
@@ -163,10 +163,8 @@ def _names(kind, model, config, task):
         modules["head_bias"] = decoder.removesuffix(".weight")
     modules.update({a: f"{base}embeddings.{b}" for a, b in _EMBEDDINGS.items()})
     blocks, block = _BLOCKS[kind]
-    for i in range(config.get("num_hidden_layers") or config["n_layers"]):
-        modules.update(
-            {f"encoder_{i}/{a}": f"{base}{blocks}.{i}.{b}" for a, b in block.items()}
-        )
+    count = config.get("num_hidden_layers") or config["n_layers"]
+    modules |= numbered("encoder_", f"{base}{blocks}.", count, block)
     unread = _unread_positions(kind, config)
     layouts = {"position/embeddings": Dropped(unread)} if unread else {}
     return entries(model, modules, layouts=layouts)

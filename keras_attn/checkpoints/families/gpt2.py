@@ -5,7 +5,7 @@ import keras
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Kernel, entries
+from keras_attn.checkpoints.names import Kernel, entries, numbered
 
 __all__ = ["FAMILIES"]
 
@@ -82,14 +82,10 @@ _BLOCK = {
 
 
 def _names(model, config, task):
-    modules = dict(_AROUND)
-    for i in range(config["n_layer"]):
-        modules.update(
-            {f"decoder_{i}/{a}": f"transformer.h.{i}.{b}" for a, b in _BLOCK.items()}
-        )
+    blocks = numbered("decoder_", "transformer.h.", config["n_layer"], _BLOCK)
     # Their own kind of dense layer keeps its kernel as ours do, but for this one.
     layouts = {"embedding/reverse_embeddings": Kernel(turned=True)}
-    return entries(model, modules, turned=False, layouts=layouts)
+    return entries(model, _AROUND | blocks, turned=False, layouts=layouts)
 
 
 FAMILIES = [

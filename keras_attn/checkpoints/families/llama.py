@@ -7,7 +7,7 @@ import keras
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import entries
+from keras_attn.checkpoints.names import entries, numbered
 
 __all__ = ["FAMILIES"]
 
@@ -143,12 +143,10 @@ _BLOCK = {
 
 
 def _names(model, config, task):
-    modules = dict(_AROUND)
-    for i in range(config["num_hidden_layers"]):
-        modules.update(
-            {f"decoder_{i}/{a}": f"model.layers.{i}.{b}" for a, b in _BLOCK.items()}
-        )
-    return entries(model, modules)
+    count = config["num_hidden_layers"]
+    return entries(
+        model, _AROUND | numbered("decoder_", "model.layers.", count, _BLOCK)
+    )
 
 
 def _family(kind, spelled):

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Entry, Layout, entries
+from keras_attn.checkpoints.names import Entry, Layout, entries, numbered
 from keras_attn.models import vision_transformer
 
 __all__ = ["FAMILIES"]
@@ -97,14 +97,8 @@ _POSITIONS = Entry(
 
 
 def _names(model, config, task):
-    modules = dict(_AROUND)
-    for i in range(config["num_hidden_layers"]):
-        modules.update(
-            {
-                f"encoder_{i}/{a}": f"vit.encoder.layer.{i}.{b}"
-                for a, b in _BLOCK.items()
-            }
-        )
+    count = config["num_hidden_layers"]
+    modules = _AROUND | numbered("encoder_", "vit.encoder.layer.", count, _BLOCK)
     layouts = {"patches/kernel": _Convolution()}
     return [_POSITIONS, *entries(model, modules, layouts=layouts)]
 
