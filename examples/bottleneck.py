@@ -43,12 +43,13 @@ LENGTHS = range(5, 61)
 class Minutes(keras.callbacks.Callback):
     """Ends training after so long, the learning rate rising, then falling to zero.
 
-    By the clock, so that a slow model goes through the same rates as a fast one.
+    By the clock, so that a slow model goes through the same rates as a fast one; or by
+    `most_steps`, where they are given, so that each learns from as many batches.
     """
 
-    def __init__(self, minutes, rate):
+    def __init__(self, minutes, rate, most_steps=None):
         super().__init__()
-        self.seconds, self.rate = minutes * 60, rate
+        self.seconds, self.rate, self.most_steps = minutes * 60, rate, most_steps
         self.steps = 0
 
     def on_train_begin(self, logs=None):
@@ -57,7 +58,10 @@ class Minutes(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if self.began is None or self.steps < 3:  # tracing is not training
             self.began = time.monotonic()
-        done = min((time.monotonic() - self.began) / self.seconds, 1.0)
+        done = (time.monotonic() - self.began) / self.seconds
+        if self.most_steps is not None:
+            done = self.steps / self.most_steps
+        done = min(done, 1.0)
         rise = min(done / 0.1, 1.0)
         fall = 0.5 * (1 + math.cos(math.pi * done))
         self.model.optimizer.learning_rate = self.rate * rise * fall

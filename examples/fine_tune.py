@@ -72,7 +72,10 @@ def parse_arguments():
     if is_translation and not (
         arguments.checkpoint and arguments.pairs and arguments.valid
     ):
-        parser.error("translation needs --checkpoint, --pairs and --valid")
+        parser.error(
+            "translation needs --checkpoint, --pairs and --valid "
+            "(translation.py trains a translator from nothing)"
+        )
     return arguments
 
 
@@ -146,16 +149,15 @@ def classify(arguments, folder):
         batch_size=arguments.batch,
         verbose=2,
     )
-    plot_curves(history, folder / "curves.png")
-    if arguments.method == "lora":
-        model.save(folder / "adapters.keras")  # goes on from here, if loaded
-        training.merge_lora(model)
+    keep(arguments, model, history, folder)
     results["after"] = classification.accuracy(model, *data[1])
     results["TF-IDF"] = classification.tf_idf_accuracy(train, valid)
     classification.plot_confusions(model, *data[1], labels, folder / "confusions.png")
-    classification.export_and_ask(
-        model, tokenizer, labels, [t for t, _ in valid], arguments.max_tokens, folder
-    )
+    if can_be_exported(tokenizer):
+        texts = [each for each, _ in valid]
+        classification.export_and_ask(
+            model, tokenizer, labels, texts, arguments.max_tokens, folder
+        )
     return results
 
 
@@ -206,14 +208,38 @@ def translate(arguments, folder):
         shuffle=False,  # the dataset shuffles itself
         verbose=2,
     )
+    keep(arguments, model, history, folder)
+    tuned = translator()
+    results["after"] = show_translations(valid, tuned, count=3)
+    if all(map(can_be_exported, tokenizers)):
+        export_and_ask(arguments, folder, model, valid, tuned)
+    return results
+
+
+def keep(arguments, model, history, folder):
+    """Writes what the training has made; adapters are merged after it."""
     plot_curves(history, folder / "curves.png")
     if arguments.method == "lora":
         model.save(folder / "adapters.keras")  # goes on from here, if loaded
         training.merge_lora(model)
-    tuned = translator()
-    results["after"] = show_translations(valid, tuned, count=3)
-    export_and_ask(arguments, folder, model, valid, tuned)
-    return results
+    if arguments.checkpoint:
+        path = checkpoints.save(
+            model,
+            folder / "checkpoint",
+            overwrite=True,
+            tokenizer_from=arguments.checkpoint,
+        )
+        print(f"As a published model: {path}")
+
+
+def can_be_exported(tokenizer):
+    """Whether a SavedModel can hold the tokenizer; says why not."""
+    try:
+        tokenizer.check_export()
+    except ValueError as error:
+        print(f"Not exported: {error}")
+        return False
+    return True
 
 
 def plot_curves(history, path):

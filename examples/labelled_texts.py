@@ -1,5 +1,6 @@
 """Labelled texts to learn from: a small corpus that is built in, and users' own."""
 
+import collections
 import itertools
 import pathlib
 import random
@@ -177,8 +178,18 @@ def split(pairs, valid_share, seed):
 
     Returns:
         Two lists of pairs.
+
+    Raises:
+        ValueError: for a label that only one text has.
     """
     by_label = sorted(dict(pairs).items(), key=lambda pair: pair[1])
+    counts = collections.Counter(label for _, label in by_label)
+    rare = sorted(label for label, count in counts.items() if count < 2)
+    if rare:
+        raise ValueError(
+            "Expected two texts of each label at least, one to train on and one to "
+            f"hold out. Received: one text of {rare}"
+        )
     rng, train, valid = random.Random(seed), [], []
     for _, group in itertools.groupby(by_label, key=lambda pair: pair[1]):
         group = list(group)

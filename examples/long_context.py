@@ -149,7 +149,7 @@ def train(model, texts, arguments, rng):
             ids = windows(texts, TRAIN_LENGTH, arguments.batch, rng)
             yield ids[:, :-1], ids[:, 1:]
 
-    clock = Minutes(arguments.minutes, arguments.rate)
+    clock = Minutes(arguments.minutes, arguments.rate, arguments.steps)
     model.compile(
         keras.optimizers.Adam(beta_2=0.98, clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -180,6 +180,7 @@ def main():
     parser.add_argument("--texts", nargs="+", metavar="PATH", help="files, folders")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--minutes", type=float, default=3.0, help="of each training")
+    parser.add_argument("--steps", type=int, help="of each, in place of minutes")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8, help="windows of a batch")

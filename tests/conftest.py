@@ -3,6 +3,8 @@ test folder, since pytest puts this folder on the path."""
 
 import os
 
+import pytest
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -14,6 +16,17 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "on_pytorch: one that it runs on PyTorch as well, but not on JAX"
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """What the models of a file have left in the process: to look through it for
+    garbage takes ever longer."""
+    yield
+    import keras
+
+    if keras.backend.backend() == "tensorflow":  # others keep what they have compiled
+        keras.utils.clear_session()
 
 
 def pytest_collection_modifyitems(items):

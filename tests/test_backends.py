@@ -29,9 +29,7 @@ FILES = [
     "training/test_freeze.py",
     "training/test_layerwise_optimizer.py",
     "training/test_lora.py",
-    "decoding/test_padding_id.py",
-    "decoding/test_step_model.py",
-    "decoding/test_windowed_decoding.py",
+    "decoding",
 ]
 # PyTorch takes little time over what JAX compiles operation by operation.
 MARKED = {"jax": "every_backend", "torch": "every_backend or on_pytorch"}

@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-__all__ = ["Family", "Options"]
+__all__ = ["Family", "Options", "untied"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Family:
         buffers: tuple of what names end with that no model need read: older files hold
             what is no weight.
         fresh: tuple of layers of ours that may be new, of the task `"classification"`.
-        aliases: dict from ends of names to ends that older files have in their place.
+        aliases: pairs of an end of names, and one that some files have in its place.
         settings: function of the `Folder`, that gives what of its config to change for
             what its tensors are.
     """
@@ -52,7 +52,7 @@ class Family:
     heads: tuple = ()
     buffers: tuple = ()
     fresh: tuple = ()
-    aliases: dict = dataclasses.field(default_factory=dict)
+    aliases: tuple = ()
     settings: typing.Callable = lambda folder: {}
 
     def task_of(self, architectures):
@@ -69,6 +69,26 @@ class Family:
         short = name.removeprefix(self.base)
         for spelled in (name, short, self.base + short):
             yield spelled
-            for end, older in self.aliases.items():
+            for end, other in self.aliases:
                 if spelled.endswith(end):
-                    yield spelled.removesuffix(end) + older
+                    yield spelled.removesuffix(end) + other
+
+
+def untied(head, *embeddings):
+    """`Family.settings` of models whose config says, or not, that a head is tied.
+
+    The tensors tell: where both are there and differ, it is not, as `transformers` has
+    it as well.
+
+    Args:
+        head: name of the head's tensor.
+        embeddings: names the embedding's may have.
+    """
+
+    def settings(folder):
+        found = [name for name in embeddings if name in folder.shapes]
+        if head not in folder.shapes or not found or folder.are_equal(head, found[0]):
+            return {}
+        return {"tie_word_embeddings": False}
+
+    return settings

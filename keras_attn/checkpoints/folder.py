@@ -6,7 +6,9 @@ import math
 import os
 import pathlib
 
-__all__ = ["CONFIG", "INDEX", "WEIGHTS", "Config", "Folder", "read_json"]
+import numpy as np
+
+__all__ = ["CONFIG", "INDEX", "WEIGHTS", "Config", "Folder", "inside", "read_json"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -51,20 +53,22 @@ class Folder:
                 f"Expected a folder with a published model. Received: path={path!s}"
             )
         self.config = Config(read_json(self.path / CONFIG))
-        self.shapes, self._files = {}, {}
+        self.shapes, self._stored = {}, {}
         for file, names in self._weight_files().items():
-            found = self._read_header(file)
+            found, stored = self._read_header(file)
             for name in sorted(found) if names is None else names:
                 if name not in found:
                     raise ValueError(
                         f"`{INDEX}` names a tensor that is not in its file. "
                         f"Received: tensor {name!r}, file {file!r}"
                     )
-                self.shapes[name], self._files[name] = found[name], file
+                self.shapes[name] = found[name]
+                self._stored[name] = self.path / file, stored.get(name, name)
 
     def read(self, name):
         """One tensor, an array of NumPy of the dtype it is stored in."""
-        with _opened(self.path / self._files[name]) as tensors:
+        path, name = self._stored[name]
+        with _opened(path) as tensors:
             return tensors.get_tensor(name)
 
     def read_parts(self, name):
@@ -73,12 +77,19 @@ class Folder:
         What was read of a file stays in memory until the file is closed, so each part
         opens it anew.
         """
-        shape = self.shapes[name]
+        shape, (path, name) = self.shapes[name], self._stored[name]
         rows = max(shape[0] * _PART // math.prod(shape), 1)
         for start in range(0, shape[0], rows):
-            with _opened(self.path / self._files[name]) as tensors:
+            with _opened(path) as tensors:
                 stop = min(start + rows, shape[0])
                 yield tensors.get_slice(name)[start:stop]
+
+    def are_equal(self, name, other):
+        """Whether two tensors are the same."""
+        return self.shapes[name] == self.shapes[other] and all(
+            np.array_equal(part, another)
+            for part, another in zip(self.read_parts(name), self.read_parts(other))
+        )
 
     def is_large(self, name):
         """Whether a tensor is worth reading in parts."""
@@ -86,6 +97,7 @@ class Folder:
 
     def _weight_files(self):
         """Dict from the name of each file to the tensors to take, None for all."""
+        files = {}
         if (self.path / INDEX).exists():
             entries = read_json(self.path / INDEX).get("weight_map")
             if not isinstance(entries, dict) or not entries:
@@ -93,12 +105,13 @@ class Folder:
                     f"`{INDEX}` must hold a `weight_map` from tensors to files. "
                     f"Received: path={self.path / INDEX}"
                 )
-            files = {}
             for name, file in entries.items():
-                files.setdefault(_inside(file), []).append(name)
-            return files
+                files.setdefault(inside(INDEX, file), []).append(name)
+        # Before the index: one that is left of an older save beside it is not removed.
         if (self.path / WEIGHTS).exists():
             return {WEIGHTS: None}
+        if files:
+            return files
         pickled = [f.name for pattern in _PICKLED for f in self.path.glob(pattern)]
         if pickled:
             raise ValueError(
@@ -111,7 +124,10 @@ class Folder:
         )
 
     def _read_header(self, file):
-        """Shapes by name."""
+        """Shapes by name, and what a tensor of one name is stored as, if as another.
+
+        Where several names share memory, files keep one and say so of the others.
+        """
         path = self.path / file
         if not path.is_file():
             raise FileNotFoundError(
@@ -119,11 +135,18 @@ class Folder:
             )
         with _opened(path) as tensors:
             names = tensors.keys()
-            return {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+            shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in names}
+            metadata = tensors.metadata() or {}
+        stored = {
+            name: kept
+            for name, kept in metadata.items()
+            if kept in shapes and name not in shapes
+        }
+        return {**shapes, **{n: shapes[kept] for n, kept in stored.items()}}, stored
 
 
-def read_json(path):
-    """The dict in a file.
+def read_json(path, kind=dict):
+    """The dict in a file; or the list, if that is the `kind` to be found in it.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -138,20 +161,22 @@ def read_json(path):
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected JSON. Received: path={path}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"Expected a JSON object. Received: path={path}")
+    if not isinstance(content, kind):
+        name = {dict: "object", list: "array"}[kind]
+        raise ValueError(f"Expected a JSON {name}. Received: path={path}")
     return content
 
 
-def _inside(file):
-    """The name of a file of the weights, if it stays inside the folder."""
+def inside(source, file):
+    """The name of a file or folder that the file `source` gives, if it stays inside the
+    folder of the model."""
     if isinstance(file, str) and file and "\\" not in file and "\0" not in file:
         path = pathlib.PurePosixPath(file)
         inside = not path.is_absolute() and ".." not in path.parts
         if inside and not os.path.isabs(file):
             return file
     raise ValueError(
-        f"`{INDEX}` must name files inside the folder. Received: file {file!r}"
+        f"`{source}` must name files inside the folder. Received: file {file!r}"
     )
 
 

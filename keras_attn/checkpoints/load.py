@@ -51,8 +51,8 @@ def load(
         dtype: of weights and computation, or a Keras dtype policy. Default: Keras's
             own, float32 unless set otherwise. A bfloat16 model stays one with
             `dtype="bfloat16"`.
-        num_classes: int, of a new head for `"classification"`, in place of one that
-            the model may have.
+        num_classes: int, for `"classification"`: a new head of so many classes, unless
+            the model is a classifier of as many.
         use_segments: bool, whether a model of the BERT family takes the numbers of
             segments as well, `{"tokens": (B, T), "segments": (B, T)}`. Else all is
             segment 0.
@@ -94,12 +94,19 @@ def load(
     options = Options(dropout, use_segments, pooling)
     with initial_values() as give, _default_dtype(dtype):
         inputs, outputs = family.build(config, task, options)
-        published = {"family": family.name, "task": task, "config": dict(config)}
+        published = {
+            "family": family.name,
+            "task": task,
+            "config": dict(config),
+            "pooling": pooling,
+        }
         model = PublishedModel(
             inputs, outputs, name=name or family.name, published=published
         )
         fresh = family.fresh if made_for != task or num_classes else ()
-        sources = _matched(folder, family, model, config, task, fresh)
+        has_other_head = task == "classification" and made_for != task
+        unread = ("logits",) if has_other_head else ()
+        sources = _matched(folder, family, model, config, task, fresh, unread)
         for weight in model.weights:
             if weight.path in sources:
                 give(weight, _reader(folder, *sources[weight.path]))
@@ -141,8 +148,12 @@ def _settings(folder, family, task, made_for, num_classes):
     return {**settings, "id2label": labels or {"0": "LABEL_0", "1": "LABEL_1"}}
 
 
-def _matched(folder, family, model, config, task, fresh):
+def _matched(folder, family, model, config, task, fresh, unread):
     """Dict from the path of each weight of ours to its entry and tensors of theirs.
+
+    Args:
+        fresh: layers that are new where the file does not have them.
+        unread: layers that are new in any case.
 
     Raises:
         ValueError: where they do not fit.
@@ -154,7 +165,10 @@ def _matched(folder, family, model, config, task, fresh):
         used.update(names)
         shapes = tuple(tuple(weights[path].shape) for path in entry.ours)
         expected = dict(zip(names, entry.layout.shapes(shapes)))
-        new = entry.ours[0].split("/")[0] in fresh
+        layer = entry.ours[0].split("/")[0]
+        if layer in unread:
+            continue
+        new = layer in fresh
         lacking = [name for name in names if name not in folder.shapes]
         differing = [
             f"{name} {folder.shapes[name]}, expected {shape}"

@@ -11,8 +11,9 @@ class PublishedModel(keras.Model):
 
     Args:
         inputs, outputs, name: of `keras.Model`.
-        published: dict: `"family"` and `"task"`, names of them, and `"config"`, what
-            `config.json` held. Saved with the model.
+        published: dict: `"family"` and `"task"`, names of them, `"config"`, what
+            `config.json` held, and `"pooling"`, what `pooling_of` gave, or None. Saved
+            with the model.
     """
 
     def __init__(self, inputs, outputs, name=None, *, published=None, **kwargs):

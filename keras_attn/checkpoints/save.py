@@ -1,6 +1,8 @@
 """A model of ours in the format that published models come in."""
 
 import json
+import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -9,17 +11,30 @@ from keras_attn import whole_folder
 from keras_attn.checkpoints.families import FAMILIES
 from keras_attn.checkpoints.folder import CONFIG, INDEX, WEIGHTS, Config
 from keras_attn.checkpoints.published_model import PublishedModel
+from keras_attn.checkpoints.sentence_embedding import pooling_files
 
 __all__ = ["save"]
 
 
-def save(model, path, overwrite=False, max_shard_size=5 * 10**9):
+# What stands beside config and weights, and does not change with them.
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt"),
+    *("spiece.model", "tokenizer.model", "source.spm", "target.spm"),
+    *("merges.txt", "target_vocab.json", "added_tokens.json"),
+    *("special_tokens_map.json", "generation_config.json", "preprocessor_config.json"),
+    *("chat_template.jinja", "sentence_bert_config.json"),
+    "config_sentence_transformers.json",
+)
+
+
+def save(
+    model, path, overwrite=False, max_shard_size=5 * 10**9, *, tokenizer_from=None
+):
     """Writes a model that `load` gave in the format it came in.
 
     A folder with `config.json` and `model.safetensors`, or several such files and
     their index, which `load` and `transformers` read. It is written under a temporary
-    name and renamed: what fails leaves nothing behind. Tokenizer files are not
-    written; they are those of the folder that the model came from.
+    name and renamed: what fails leaves nothing behind.
 
     Args:
         model: what `load` gave, trained since or not, or such a model saved and
@@ -27,12 +42,15 @@ def save(model, path, overwrite=False, max_shard_size=5 * 10**9):
         path: folder to make; folders above it are made as well.
         overwrite: bool, whether to replace a folder with a model.
         max_shard_size: int, most bytes of a file; a tensor is in one file.
+        tokenizer_from: path of the folder that the model came from: its tokenizer
+            files, and how to generate or preprocess, are copied. Default: none are.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
         FileExistsError: if `path` exists and `overwrite` is False.
+        FileNotFoundError: if there is no folder `tokenizer_from`.
         OSError: if `path` cannot be written.
         ValueError: for another model, or one with weights that the format has no
             place for, such as adapters that have not been merged.
@@ -40,7 +58,7 @@ def save(model, path, overwrite=False, max_shard_size=5 * 10**9):
     Example:
         >>> model = load("all-MiniLM-L6-v2", task="classification", num_classes=4)
         >>> model.fit(dataset)
-        >>> save(model, "classifier")
+        >>> save(model, "classifier", tokenizer_from="all-MiniLM-L6-v2")
     """
     if not isinstance(model, PublishedModel) or not model.published:
         raise ValueError(
@@ -48,6 +66,7 @@ def save(model, path, overwrite=False, max_shard_size=5 * 10**9):
             f"way to describe others. Received: model={model}"
         )
     path = whole_folder.check_path(path, overwrite, "a published model", CONFIG)
+    beside = [] if tokenizer_from is None else _tokenizer_files(tokenizer_from)
     family, task = FAMILIES[model.published["family"]], model.published["task"]
     config = Config(model.published["config"])
     entries = family.names(model, config, task)
@@ -66,8 +85,28 @@ def save(model, path, overwrite=False, max_shard_size=5 * 10**9):
     with whole_folder.write(path) as folder:
         content = {**config, "dtype": dtype, "torch_dtype": dtype}
         _write_json(folder / CONFIG, content)
+        for file, content in _beside_weights(model).items():
+            (folder / file).parent.mkdir(exist_ok=True)
+            _write_json(folder / file, content)
         _write_shards(folder, entries, tensors, max_shard_size, weights)
+        for file in beside:
+            shutil.copyfile(file, folder / file.name)
     return path
+
+
+def _beside_weights(model):
+    """Files that say what is done after the last block: path and content."""
+    pooling = model.published.get("pooling")
+    return {} if pooling is None else pooling_files(pooling, model.output.shape[-1])
+
+
+def _tokenizer_files(path):
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"Expected a folder with tokenizer files. Received: tokenizer_from={path!s}"
+        )
+    return [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
 
 
 def _check_complete(model, entries):

@@ -22,7 +22,7 @@ def generate(
     banned_token_ids=(),
     output=None,
     return_alignment=False,
-    padding_id=0,
+    padding_id=None,
 ):
     """Generates token sequences with a training model, step by step with a cache.
 
@@ -54,9 +54,10 @@ def generate(
         output: name of the output that holds the logits, see `step_model`.
         return_alignment: bool, whether to tell what each token was made from. The
             whole model is run once more for it, over what was found.
-        padding_id: int, the id that prompts and prefixes are padded with, that ragged
-            ids are filled up with, and results. The first token of a prompt counts
-            whatever its id. (What the model masks is its embedding's `padding_id`.)
+        padding_id: int, the id that prompts and prefixes are padded with, and results.
+            The first token of a prompt counts whatever its id. Default: what the model
+            masks, or 0 where it masks nothing, as most published language models.
+            (Ragged ids are filled up with what the model masks in that input.)
 
     Returns:
         A dict of tensors, R hypotheses a row (one, unless the strategy gives more),

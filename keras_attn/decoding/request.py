@@ -12,7 +12,7 @@ from keras_attn.decoding.endpoints import find_target, with_one_output
 from keras_attn.decoding.loop import DecodingLoop, Search
 from keras_attn.decoding.sampler_strategy import as_strategy
 from keras_attn.decoding.step_model import step_model
-from keras_attn.decoding.validation import vocabulary_sizes
+from keras_attn.decoding.vocabulary import masked_ids, vocabulary_sizes
 from keras_attn.layers.arguments import is_int, positive_int
 from keras_attn.ops.values import check_ids
 
@@ -44,7 +44,7 @@ class Request:
         prefix,
         min_length,
         banned_token_ids,
-        padding_id=0,
+        padding_id=None,
     ):
         graph.check_functional(model)
         self.model = with_one_output(model, output)
@@ -55,12 +55,15 @@ class Request:
             self.model, end_token_id, min_length, banned_token_ids, max_length
         )
         self._kept = _kept(self.model)
-        sizes = self._kept.sizes
+        sizes, masked = self._kept.sizes, self._kept.masked
         inputs = _used(model, self.model, inputs)
         bound = sizes.get(self.target, self.model.outputs[0].shape[-1])
+        if padding_id is None:
+            padding_id = _padding_id(masked, self.target, bound)
         check_ids(padding_id, bound, "`padding_id`", "padding_id")
         padding_id = int(padding_id)
-        self.inputs = _tensors(self.model, inputs, self.target, sizes, padding_id)
+        fillings = {**dict.fromkeys(sizes, padding_id), **masked}
+        self.inputs = _tensors(self.model, inputs, self.target, sizes, fillings)
         prefill = room = 1
         if self.target in self.inputs:
             prompt = self.inputs[self.target]
@@ -123,7 +126,7 @@ class _Kept:
         self.made = {}
         self.variables = model.variables
         # Read once: to read a model with others in it calls their layers anew.
-        self.sizes = vocabulary_sizes(model)
+        self.sizes, self.masked = vocabulary_sizes(model), masked_ids(model)
 
 
 # model -> `_Kept`; an entry goes when its model goes.
@@ -164,6 +167,14 @@ def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
             f"{bound} tokens, {min_length=}"
         )
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
+
+
+def _padding_id(masked, target, bound):
+    """The id that the model masks in its target; else in another input; else 0."""
+    for padding_id in (masked.get(target), *masked.values()):
+        if padding_id is not None and 0 <= padding_id < bound:
+            return padding_id
+    return 0
 
 
 def _shortest_prompt(prompt, name, padding_id):
@@ -238,7 +249,7 @@ def _used(whole, model, inputs):
     return {name: value for name, value in inputs.items() if name not in unused}
 
 
-def _tensors(model, inputs, target, sizes, padding_id):
+def _tensors(model, inputs, target, sizes, fillings):
     """`inputs` as a dict of tensors, after a look at names and ids."""
     names = [tensor.name for tensor in model.inputs]
     if not isinstance(inputs, dict):
@@ -263,7 +274,7 @@ def _tensors(model, inputs, target, sizes, padding_id):
         if values is None:
             raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
         if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
-            values = values.to_tensor(padding_id if tensor.name in sizes else None)
+            values = values.to_tensor(fillings.get(tensor.name))
         if not hasattr(values, "dtype"):
             values = np.asarray(values)
         dtype = str(getattr(values.dtype, "name", values.dtype))

@@ -23,7 +23,7 @@ def stream(
     min_length=0,
     banned_token_ids=(),
     output=None,
-    padding_id=0,
+    padding_id=None,
 ):
     """Generates as `generate` does, and yields each token as soon as it is chosen.
 

@@ -10,8 +10,9 @@ from keras_attn.decoding.by_position import POSITION_WISE, first_across_position
 from keras_attn.decoding.compiled import compiled
 from keras_attn.decoding.endpoints import length_limit
 from keras_attn.decoding.recurrent import has_step
+from keras_attn.decoding.vocabulary import vocabulary_sizes
 
-__all__ = ["check_step_model", "continued", "vocabulary_sizes"]
+__all__ = ["check_step_model", "continued"]
 
 BATCH, LENGTH = 2, 6
 
@@ -99,24 +100,6 @@ def continued(model, step):
         if all(np.array_equal(old, new) for old, new in zip(before, after)):
             found.add(name)
     return frozenset(found)
-
-
-def vocabulary_sizes(model):
-    """Number of ids an embedding knows, for each input that goes into one.
-
-    Returns:
-        A dict from input name to int.
-    """
-    sizes = {}
-    names = {id(tensor): tensor.name for tensor in model.inputs}
-    for call in graph.read(model).calls:
-        size = getattr(call.operation, "input_dim", None)
-        if isinstance(size, int):
-            for tensor in call.inputs:
-                if id(tensor) in names:
-                    name = names[id(tensor)]
-                    sizes[name] = min(size, sizes.get(name, size))
-    return sizes
 
 
 def _random_inputs(model, step):

@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.attention_base import require_causal_mask
 from keras_attn.layers.head_gates import gated
 from keras_attn.layers.multi_head_base import MultiHeadBase
+from keras_attn.layers.stepped_attention import require_causal_mask
 from keras_attn.ops import masks
 from keras_attn.ops.linear import (
     feature_function,

@@ -3,17 +3,17 @@
 from keras import constraints, initializers, ops, regularizers
 
 from keras_attn.layers import arguments
-from keras_attn.layers.attention_base import AttentionBase
 from keras_attn.layers.head_positions import Position
 from keras_attn.layers.heads_dense import HeadsDense
 from keras_attn.layers.normalization import check_normalization, make_normalization
+from keras_attn.layers.stepped_attention import SteppedAttention
 from keras_attn.ops import caches, dot_product_attention, masks
 from keras_attn.ops.attention import KERNELS
 
 __all__ = ["MultiHeadBase"]
 
 
-class MultiHeadBase(AttentionBase):
+class MultiHeadBase(SteppedAttention):
     """Base of the multi-head attention layers, which differ in their `call` alone.
 
     Constructor arguments: those of `MultiHeadAttention`, which documents them.

@@ -1,12 +1,12 @@
 """How attention layers with a query, a value and a key are called."""
 
-from keras_attn.layers.attention_base import AttentionBase
+from keras_attn.layers.stepped_attention import SteppedAttention
 from keras_attn.ops import masks
 
 __all__ = ["QueryValueCall"]
 
 
-class QueryValueCall(AttentionBase):
+class QueryValueCall(SteppedAttention):
     """The calls of `MultiHeadAttention`, which documents them.
 
     What the layer attends to may be a fixed context or the target itself.

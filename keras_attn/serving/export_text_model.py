@@ -35,7 +35,7 @@ def export_text_model(
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: if `path` cannot be written.
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+        ValueError: for a tokenizer whose ids do not fit the model, a model
             with other inputs, labels that do not fit the output.
 
     Example:

@@ -57,7 +57,7 @@ def export_translator(
         FileExistsError: if `path` exists and `overwrite` is False.
         OSError: if `path` cannot be written.
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+        ValueError: for a tokenizer whose ids do not fit the model, a model
             with other inputs, or one that cannot be decoded step by step.
 
     Example:

@@ -50,7 +50,7 @@ class TextGenerator(TextToText):
 
     Raises:
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+        ValueError: for a tokenizer whose ids do not fit the model, a model
             with more inputs, or one that cannot be decoded step by step.
 
     Example:

@@ -36,7 +36,7 @@ class TextModel(tf.Module):
 
     Raises:
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+        ValueError: for a tokenizer whose ids do not fit the model, a model
             with other inputs or more outputs, labels that do not fit the output.
 
     Example:

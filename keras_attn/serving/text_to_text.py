@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn import graph
-from keras_attn.decoding.validation import vocabulary_sizes
+from keras_attn.decoding.vocabulary import masked_ids, vocabulary_sizes
 
 __all__ = ["TextToText", "check_model", "check_vocabulary", "graph_function"]
 
@@ -70,7 +70,7 @@ def check_model(model):
 
 
 def check_vocabulary(model, tokenizer, kind, ids, is_generated):
-    """Raise where a tokenizer has ids that the model does not have.
+    """Raise where a tokenizer has ids, or a padding, that the model does not have.
 
     Args:
         model: the model.
@@ -88,3 +88,9 @@ def check_vocabulary(model, tokenizer, kind, ids, is_generated):
                 f"The {kind} tokenizer's vocabulary must fit the model's, of {size} "
                 f"ids. Received: vocabulary_size={tokenizer.vocabulary_size}"
             )
+    masked = masked_ids(model).get(ids, tokenizer.padding_id)
+    if tokenizer.padding_id != masked:
+        raise ValueError(
+            f"The {kind} tokenizer must pad with the id that the model masks, "
+            f"{masked}. Received: padding_id={tokenizer.padding_id}"
+        )

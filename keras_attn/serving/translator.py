@@ -32,9 +32,9 @@ class Translator(TextToText):
         strategy: how tokens are chosen, one of `keras_attn.decoding`'s. Default:
             `GreedySearch()`. `Sampling` without a seed draws anew for each request.
         max_length: int, how many tokens are generated at most for a text.
-        max_source_length: int, how many tokens of a text are read at most, its end
-            token included; a longer text is cut. No more than the model has learned
-            positions, if it has.
+        max_source_length: int, how many tokens of a text are read at most, start
+            and end token included; a longer text is cut. No more than the model has
+            learned positions, if it has.
         target: name of the model's input that grows. Default: `"target"`. The other
             input is the source.
         jit_compile: bool, whether the search is compiled with XLA: two to three times
@@ -49,7 +49,7 @@ class Translator(TextToText):
 
     Raises:
         RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose vocabulary does not fit the model, a model
+        ValueError: for a tokenizer whose ids do not fit the model, a model
             with other inputs, or one that cannot be decoded step by step.
 
     Example:
@@ -74,9 +74,10 @@ class Translator(TextToText):
         target_tokenizer = target_tokenizer or source_tokenizer
         source, target = _two_inputs(model, target)
         check_int("max_length", max_length, 1, "")
-        check_int(
-            "max_source_length", max_source_length, 2, ", a token and the end token"
-        )
+        source_start = source_tokenizer.source_start_id
+        num_beside = 1 if source_start is None else 2
+        what = ", a token beside the start and end tokens"
+        check_int("max_source_length", max_source_length, 1 + num_beside, what)
         check_vocabulary(model, source_tokenizer, "source", source.name, False)
         check_vocabulary(model, target_tokenizer, "target", target.name, True)
         fixed, frontier = _fixed_part(model, target)
@@ -96,9 +97,11 @@ class Translator(TextToText):
         )
 
         def read(text):
-            ids = source_tokenizer.tokenize(text)[:, : max_source_length - 1]
-            end = tf.fill([ids.nrows(), 1], source_tokenizer.end_token_id)
-            return tf.concat([ids, end], axis=1).to_tensor(source_tokenizer.padding_id)
+            ids = source_tokenizer.tokenize(text)[:, : max_source_length - num_beside]
+            rows = [ids, tf.fill([ids.nrows(), 1], source_tokenizer.end_token_id)]
+            if source_start is not None:
+                rows.insert(0, tf.fill([ids.nrows(), 1], source_start))
+            return tf.concat(rows, axis=1).to_tensor(source_tokenizer.padding_id)
 
         def answer(text):
             found = search(read(text))

@@ -31,7 +31,7 @@ class BertTokenizer(Tokenizer):
 
     Args:
         vocabulary: List of distinct `str`, by id.
-        special_ids: Dict of the four ids, see `Tokenizer.special_ids`.
+        special_ids: Dict of the special ids, see `Tokenizer.special_ids`.
         lower_case: Whether texts are put in lower case.
         strip_accents: Whether accents are taken off; None: in lower case only.
         split_chinese: Whether each Chinese character is a word.

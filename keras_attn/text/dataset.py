@@ -51,7 +51,8 @@ def translation_dataset(
 ):
     """Makes batches of token ids from sentence pairs, for `model.fit`.
 
-    The source ends with the end id. The target input is the start id and the tokens;
+    The source ends with the end id; it begins with its tokenizer's `source_start_id`,
+    if there is one. The target input is the start id and the tokens;
     the labels are the tokens and the end id, so that `labels[t]` follows `target[t]`.
     Padding is each tokenizer's `padding_id`: tell the loss, where that is not 0. The
     corpus is tokenized once and kept in memory.
@@ -65,7 +66,7 @@ def translation_dataset(
             `(source, target)`, both `str`.
         source_tokenizer: One of our tokenizers.
         target_tokenizer: The same for the target; the source's if None.
-        max_source_length: The longest source, in tokens, the end id included.
+        max_source_length: The longest source, in tokens, start and end id included.
         max_target_length: The longest target, in tokens, the start id included.
         batch_tokens: The largest number of source and of target tokens in a batch,
             padding included. A batch has at least one pair all the same.
@@ -100,8 +101,10 @@ def translation_dataset(
         dataset = translation_dataset([("ab", "ba")], tokenizer, batch_size=1)
         inputs, labels = next(iter(dataset))
     """
+    source_start = source_tokenizer.source_start_id
+    source_start = np.array([] if source_start is None else [source_start], np.int32)
     for name, number, least in (
-        ("max_source_length", max_source_length, 2),
+        ("max_source_length", max_source_length, 2 + len(source_start)),
         ("max_target_length", max_target_length, 2),
         ("batch_tokens", batch_tokens, 1),
         ("batch_size", 1 if batch_size is None else batch_size, 1),
@@ -127,15 +130,16 @@ def translation_dataset(
     sources, targets, num_long = _fitted(
         _tokenized([source for source, _ in pairs], source_tokenizer),
         _tokenized([target for _, target in pairs], target_tokenizer),
-        max_source_length,
-        max_target_length,
+        max_source_length - len(source_start) - 1,
+        max_target_length - 1,
         on_long,
+        f"{max_source_length=}, {max_target_length=}",
     )
     source_end = [source_tokenizer.end_token_id]
     start = [target_tokenizer.start_token_id]
     end = [target_tokenizer.end_token_id]
     columns = (
-        [np.append(source, source_end) for source in sources],
+        [np.concatenate([source_start, s, source_end]) for s in sources],
         [np.append(start, target) for target in targets],
         [np.append(target, end) for target in targets],
     )
@@ -200,15 +204,17 @@ def translation_dataset(
     return dataset
 
 
-def _fitted(sources, targets, max_source_length, max_target_length, on_long):
-    """Cuts or drops what is too long, and logs it; `(sources, targets, how many)`."""
-    # One place is taken by the end id, or by the start id.
-    too_long = np.array([len(row) >= max_source_length for row in sources])
-    too_long |= [len(row) >= max_target_length for row in targets]
+def _fitted(sources, targets, source_room, target_room, on_long, limits):
+    """Cuts or drops what is too long, and logs it; `(sources, targets, how many)`.
+
+    Args:
+        source_room, target_room: how many ids of texts there is room for, special ones
+            not counted.
+        limits: str, what was asked for.
+    """
+    too_long = np.array([len(row) > source_room for row in sources])
+    too_long |= [len(row) > target_room for row in targets]
     num_long = int(too_long.sum())
-    limits = (
-        f"max_source_length={max_source_length}, max_target_length={max_target_length}"
-    )
     if num_long:
         deed = "truncated to" if on_long == "truncate" else "dropped, being longer than"
         _log.warning("%d of %d pairs %s %s", num_long, len(sources), deed, limits)
@@ -221,8 +227,8 @@ def _fitted(sources, targets, max_source_length, max_target_length, on_long):
         sources = [sources[i] for i in kept]
         targets = [targets[i] for i in kept]
     return (
-        [source[: max_source_length - 1] for source in sources],
-        [target[: max_target_length - 1] for target in targets],
+        [source[:source_room] for source in sources],
+        [target[:target_room] for target in targets],
         num_long,
     )
 

@@ -18,7 +18,7 @@ class JsonTokenizer(Tokenizer):
 
     Args:
         description: str, what the `tokenizer.json` holds.
-        special_ids: Dict of the four ids, see `Tokenizer.special_ids`.
+        special_ids: Dict of the special ids, see `Tokenizer.special_ids`.
 
     Raises:
         ImportError: If `tokenizers` is not installed.

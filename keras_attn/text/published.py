@@ -113,13 +113,15 @@ def _bert(folder):
         vocabulary = lines[:-1] if lines[-1] == "" else lines
     vocabulary += _after(vocabulary, folder)
     normalizer = folder.description.get("normalizer", {})
+    special_ids = folder.special_ids(vocabulary, _BERT_TOKENS, "source")
+    special_ids["source_start_id"] = special_ids["start_token_id"]
 
     def setting(name, in_description, default):
         return folder.settings.get(name, normalizer.get(in_description, default))
 
     return BertTokenizer(
         vocabulary,
-        folder.special_ids(vocabulary, _BERT_TOKENS, "source"),
+        special_ids,
         lower_case=setting("do_lower_case", "lowercase", True),
         strip_accents=setting("strip_accents", "strip_accents", None),
         split_chinese=setting("tokenize_chinese_chars", "handle_chinese_chars", True),

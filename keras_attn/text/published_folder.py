@@ -70,7 +70,7 @@ class PublishedFolder:
         return found
 
     def special_ids(self, vocabulary, defaults, side):
-        """The four ids of a tokenizer, as `Tokenizer.special_ids` has them.
+        """The special ids of a tokenizer, as `Tokenizer.special_ids` has them.
 
         Args:
             vocabulary: list of str, all tokens by id.
@@ -118,6 +118,7 @@ class PublishedFolder:
             "unknown_id": unknown,
             "start_token_id": end if start is None else start,
             "end_token_id": end,
+            "source_start_id": _first_added(self.description.get("post_processor")),
         }
 
     def _special_token(self, name):
@@ -133,3 +134,17 @@ class PublishedFolder:
         if token_id is None:
             token_id = self.json("generation_config.json").get(name)
         return token_id[0] if isinstance(token_id, list) else token_id
+
+
+def _first_added(processor):
+    """The id that a post-processor of `tokenizer.json` puts before a text, or None."""
+    kind = processor and processor.get("type")
+    if kind == "Sequence":
+        added = map(_first_added, processor["processors"])
+        return next((token_id for token_id in added if token_id is not None), None)
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        return processor["cls"][1]
+    if kind == "TemplateProcessing":
+        special = processor["single"][0].get("SpecialToken")
+        return special and processor["special_tokens"][special["id"]]["ids"][0]
+    return None

@@ -15,7 +15,7 @@ class PublishedSentencePieceTokenizer(Tokenizer):
 
     Args:
         model: The serialized SentencePiece model, bytes or base64 of it.
-        special_ids: Dict of the four ids, see `Tokenizer.special_ids`.
+        special_ids: Dict of the special ids, see `Tokenizer.special_ids`.
         extra_tokens: List of `str`, tokens after those of the model, which no text is
             tokenized to. `detokenize` drops them.
 
@@ -56,7 +56,7 @@ class MarianTokenizer(Tokenizer):
     Args:
         model: The serialized SentencePiece model of the side, bytes or base64 of it.
         vocabulary: List of distinct `str`, by id.
-        special_ids: Dict of the four ids, see `Tokenizer.special_ids`.
+        special_ids: Dict of the special ids, see `Tokenizer.special_ids`.
 
     Reference:
         Tiedemann and Thottingal, 2020, OPUS-MT,

@@ -10,6 +10,13 @@ from keras_attn.text import token_ids, tokenizer_file
 
 # What an unknown token becomes in detokenized text.
 UNKNOWN_TEXT = "⁇"
+_SPECIAL_IDS = (
+    "padding_id",
+    "unknown_id",
+    "start_token_id",
+    "end_token_id",
+    "source_start_id",
+)
 
 
 class Tokenizer(tf.Module):
@@ -21,8 +28,10 @@ class Tokenizer(tf.Module):
 
     The special ids are the same in every tokenizer that is trained here: `padding_id`
     0, `unknown_id` 1, `start_token_id` 2, `end_token_id` 3. A published one has its
-    own; several may be the same id, and `unknown_id` be None. No input text is ever
-    tokenized to the padding, start or end id, not even one that spells such a token.
+    own; several may be the same id, and `unknown_id` be None. `source_start_id` is what
+    begins each text that an encoder reads for a decoder, as BART's does; None where
+    nothing does, as in those trained here. No input text is ever tokenized to the
+    padding, start or end id, not even one that spells such a token.
 
     A subclass gives `_encode` (cleaned string `(N,)` to ragged int32 `(N, None)`),
     `_decode` (the reverse, for ids without special ones), `get_config` and `train`.
@@ -32,6 +41,7 @@ class Tokenizer(tf.Module):
     unknown_id = 1
     start_token_id = 2
     end_token_id = 3
+    source_start_id = None
 
     def __init__(self, tokens, special_ids=None):
         super().__init__()
@@ -68,9 +78,8 @@ class Tokenizer(tf.Module):
 
     @property
     def special_ids(self):
-        """Dict of the four special ids, by the names of the attributes."""
-        names = ("padding_id", "unknown_id", "start_token_id", "end_token_id")
-        return {name: getattr(self, name) for name in names}
+        """Dict of the special ids, by the names of the attributes."""
+        return {name: getattr(self, name) for name in _SPECIAL_IDS}
 
     def check_export(self):
         """Raise a ValueError where no SavedModel can hold this tokenizer."""

@@ -24,7 +24,8 @@ def layerwise_decay(model, decay, blocks=None):
         A dict from regular expression, the path of a layer, to factor.
 
     Raises:
-        ValueError: if `decay` is not in (0, 1], or there are no blocks.
+        ValueError: if `decay` is not in (0, 1], there are no blocks, or two layers have
+            one path, as those of two models of one family.
 
     Example:
         >>> layerwise_decay(models.text_classifier(800, 3, num_layers=1), 0.5)
@@ -38,4 +39,12 @@ def layerwise_decay(model, decay, blocks=None):
     if not 0 < decay <= 1:
         raise ValueError(f"`decay` must be in (0, 1]. Received: {decay=}")
     layers, _ = depths(model, blocks)
-    return {f"^{re.escape(layer.path)}/": decay**depth for layer, depth in layers}
+    factors = {f"^{re.escape(layer.path)}/": decay**depth for layer, depth in layers}
+    if len(factors) < len(layers):
+        paths = [layer.path for layer, _ in layers]
+        shared = sorted({path for path in paths if paths.count(path) > 1})
+        raise ValueError(
+            "The layers of `model` must differ in their paths, which are what factors "
+            f"are by. Received: several layers of the paths {shared[:8]}"
+        )
+    return factors

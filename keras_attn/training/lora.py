@@ -1,5 +1,7 @@
 """Low-rank adapters on the dense layers of a model: on, merged, and off again."""
 
+import contextlib
+import gc
 import re
 
 from keras_attn._keras_internals import inner_layers
@@ -99,10 +101,11 @@ def merge_lora(model):
         >>> merge_lora(model)
         >>> checkpoints.save(model, "classifier")
     """
-    for layer in _layers_with_adapters(model):
-        scale = layer.lora_alpha / layer.lora_rank
-        adapters = _take_off(layer)
-        layer.kernel.assign(low_rank.merged(layer.kernel, *adapters, scale))
+    with _quick_collection():
+        for layer in _layers_with_adapters(model):
+            scale = layer.lora_alpha / layer.lora_rank
+            adapters = _take_off(layer)
+            layer.kernel.assign(low_rank.merged(layer.kernel, *adapters, scale))
     unfreeze(model)
 
 
@@ -120,8 +123,9 @@ def remove_lora(model):
     Example:
         >>> remove_lora(model)
     """
-    for layer in _layers_with_adapters(model):
-        _take_off(layer)
+    with _quick_collection():
+        for layer in _layers_with_adapters(model):
+            _take_off(layer)
     unfreeze(model)
 
 
@@ -194,6 +198,20 @@ def _layers_with_adapters(model):
             f"`model` must have adapters, from `enable_lora`. Received: model={model}"
         )
     return list(found.values())
+
+
+@contextlib.contextmanager
+def _quick_collection():
+    """Keras collects garbage after each weight that a layer loses: of what is made
+    inside alone, for the whole of a large process takes seconds each time."""
+    if gc.get_freeze_count():  # by the user, who wants it so
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _take_off(layer):

@@ -43,7 +43,11 @@ def change_weights(folder, change):
     save_file(tensors, path)
 
 
+SHARD = "model-00001-of-00001.safetensors"
+
+
 def write_index(folder, **entries):
+    (folder / "model.safetensors").rename(folder / SHARD)
     content = {"weight_map": entries}
     (folder / "model.safetensors.index.json").write_text(json.dumps(content))
 
@@ -144,19 +148,31 @@ BAD = {
         "must hold a `weight_map`",
     ),
     "a tensor that is in no file": (
-        lambda f: write_index(f, other="model.safetensors"),
+        lambda f: write_index(f, other=SHARD),
         ValueError,
         "not in its file.*'other'",
     ),
     "a path up": (
-        lambda f: write_index(f, a="../bert/model.safetensors"),
+        lambda f: write_index(f, a=f"../bert/{SHARD}"),
         ValueError,
         "inside the folder.*'../bert",
     ),
     "an absolute path": (
-        lambda f: write_index(f, a=str(f / "model.safetensors")),
+        lambda f: write_index(f, a=str(f / SHARD)),
         ValueError,
         "inside the folder",
+    ),
+    "a path up, of an index that is not read": (
+        lambda f: (f / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"a": "../a.safetensors"}})
+        ),
+        ValueError,
+        "inside the folder.*'../a.safetensors'",
+    ),
+    "a decoder": (
+        lambda f: change_config(f, is_decoder=True),
+        ValueError,
+        "not supported. Received: bert, is_decoder=True",
     ),
     "a path that is none": (
         lambda f: write_index(f, a=3),
@@ -215,6 +231,8 @@ def test_only_such_models_are_saved(folder, tmp_path):
     model = checkpoints.load(folder)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         checkpoints.save(model, folder)
+    with pytest.raises(FileNotFoundError, match="tokenizer_from=.*nowhere"):
+        checkpoints.save(model, tmp_path / "out", tokenizer_from=tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
     with pytest.raises(FileExistsError, match="something else"):

@@ -92,7 +92,57 @@ def test_wide_enough_it_finds_the_best_of_all_sequences(seed, alpha):
     assert len(lengths) > 1 or alpha > 0, "some must end early and some late"
 
 
+def every_kind_of_cache():
+    """Layers whose keys and values hypotheses share, and layers that have their own."""
+    target = keras.Input((None,), dtype="int32", name="target")
+    x = keras.layers.Embedding(stacked_models.V, 8, mask_zero=True)(target)
+    for layer in (
+        layers.TransformerDecoder(12, 2),
+        layers.MultiHeadSelfAttention(
+            4, num_kv_heads=2, key_dim=4, position=layers.RotaryPositionEmbedding()
+        ),
+        layers.DotProductAttention("general"),
+        layers.MultiHeadSelfAttention(2, position=layers.AlibiPositionBias()),
+        layers.MultiHeadSelfAttention(2, window=3),
+        layers.LinearSelfAttention(2),
+        keras.layers.GRU(8, return_sequences=True),
+    ):
+        options = {}
+        if not isinstance(layer, (layers.TransformerDecoder, keras.layers.GRU)):
+            options["use_causal_mask"] = True
+        args = (x, x) if isinstance(layer, layers.DotProductAttention) else (x,)
+        x = x + layer(*args, **options)
+    x = keras.layers.Dense(stacked_models.V)(x)
+    return fill_weights(keras.Model({"target": target}, x), seed=3)
+
+
 @pytest.mark.every_backend
+def test_scores_are_those_of_the_whole_model():
+    """Each hypothesis has its own past, and what is fed of a longer prompt."""
+    model, length = every_kind_of_cache(), 9
+    prompts = np.array([[1, 5, 2, 7], [4, 6, 0, 0], [9, 0, 0, 0]], "int32")
+    lengths = (prompts > 0).sum(axis=1)
+    found = found_by(
+        model, prompts, BeamSearch(4, 0.6, 4), max_length=length, end_token_id=11
+    )
+    changes = 0
+    for row, before in enumerate(lengths):
+        ids = np.zeros((4, before + length), "int32")
+        ids[:, :before] = prompts[row, :before]
+        ids[:, before:] = found["token_ids"][row]
+        table = log_softmax(ops.convert_to_numpy(model({"target": ids})))
+        for tokens, scores, score in zip(
+            hypotheses(found, row), table[:, before - 1 :], found["scores"][row]
+        ):
+            picked = [scores[place, token] for place, token in enumerate(tokens[1])]
+            expected = sum(picked) / penalty(len(picked), 0.6)
+            np.testing.assert_allclose(score, expected, rtol=1e-4)
+        firsts = found["token_ids"][row, :, :-1]
+        changes += len(np.unique(firsts, axis=0)) > 1
+    assert changes, "hypotheses that differ before their last token"
+
+
+@pytest.mark.on_pytorch
 def test_several_end_tokens():
     model = language_model(0)
     found = found_by(

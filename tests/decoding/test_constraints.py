@@ -44,7 +44,7 @@ def test_prompts_of_different_lengths_are_continued_as_if_alone(
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], 1e-4)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 def test_prompts_of_different_lengths_beside_a_source(translator):
     source = np.random.default_rng(5).integers(1, V, (4, 5)).astype("int32")
     together = found_by(translator, {"source": source, "target": PROMPTS}, "beam")

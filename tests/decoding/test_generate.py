@@ -66,7 +66,7 @@ def test_a_row_does_not_depend_on_its_batch(translator):
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], 1e-4)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(2)])
 def test_no_rows_give_no_rows(translator, language_model, strategy):
     for model, inputs, options in (

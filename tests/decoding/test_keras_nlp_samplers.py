@@ -36,7 +36,7 @@ def test_as_our_own(language_model, sampler, ours):
         np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 def test_frequencies():
     """Each token is drawn anew, at a temperature."""
     found = generate(

@@ -19,7 +19,7 @@ CASES = {
 }
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("case", CASES)
 def test_the_tokens_are_those_of_generate(language_model, case):
     arguments = {

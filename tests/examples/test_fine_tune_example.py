@@ -9,6 +9,7 @@ import pytest
 from example_runs import command, run
 
 from keras_attn import training
+from keras_attn.text import load_published_tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -95,7 +96,12 @@ def test_translation(tmp_path):
     assert "A fresh process gives the same" in said
     assert set(results(said)) == {"before", "after"}
     made = {path.name for path in (tmp_path / "run").iterdir()}
-    assert made == {"curves.png", "saved_model"}
+    assert made == {"curves.png", "saved_model", "checkpoint"}
+    tuned = transformers.T5ForConditionalGeneration.from_pretrained(
+        tmp_path / "run/checkpoint"
+    )
+    assert tuned.config.vocab_size == 200
+    load_published_tokenizer(tmp_path / "run/checkpoint")
 
 
 def test_the_texts_that_are_built_in():
@@ -113,6 +119,8 @@ def test_the_split_keeps_labels_and_leaves_no_text_on_both_sides():
     assert [sum(label == x for _, label in valid) for x in "xy"] == [8, 2]
     assert labelled_texts.split(pairs, 0.2, seed=1) == (train, valid)
     assert labelled_texts.split(pairs, 0.2, seed=2) != (train, valid)
+    with pytest.raises(ValueError, match=r"one text of \['z'\]"):
+        labelled_texts.split([*pairs, ("c", "z"), ("c", "z")], 0.2, seed=1)
 
 
 def test_bad_texts(tmp_path):

@@ -79,7 +79,7 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 def test_they_are_derivatives(model):
     data = examples()
     found = head_importance(model, [data], MaskedCrossentropy())

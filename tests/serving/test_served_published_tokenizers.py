@@ -15,7 +15,7 @@ from keras_attn.serving import (
     export_language_model,
     export_translator,
 )
-from keras_attn.text import load_published_tokenizer
+from keras_attn.text import MarianTokenizer, load_published_tokenizer
 
 LENGTH = 8
 BEAM = BeamSearch(2, num_return_sequences=2)
@@ -79,6 +79,30 @@ def test_translations_are_those_of_each_text_alone(pair, translator, jit_compile
         mask = states["padding_mask"][i].numpy()
         assert mask.tolist() == [place < len(row) for place in range(len(mask))]
     assert min(lengths) < LENGTH, "some are filled up"
+
+
+def test_a_source_begins_as_its_encoder_has_learned(pair, translator):
+    source, target = pair
+    begun = MarianTokenizer.from_config(source.get_config())
+    begun.source_start_id = 5
+    options = {"max_length": LENGTH, "jit_compile": False, "max_source_length": 6}
+    found = Translator(translator, begun, target, **options)
+    for text in TEXTS:
+        row = [5, *source.tokenize(text).numpy()[:4], source.end_token_id]
+        expected = found.translate_ids(tf.constant([row]))
+        answer = found.best(tf.constant([text]))
+        np.testing.assert_allclose(answer["score"], expected["scores"][:, 0], 1e-5)
+        texts = target.detokenize(expected["token_ids"][:, 0])
+        assert answer["text"].numpy().tolist() == texts.numpy().tolist()
+
+
+def test_padding_that_the_model_does_not_mask_is_refused(pair, translator):
+    source, target = pair
+    other = MarianTokenizer.from_config(source.get_config())
+    other.padding_id = 3
+    message = f"source tokenizer must pad with .* masks, {source.padding_id}.*=3"
+    with pytest.raises(ValueError, match=message):
+        Translator(translator, other, target)
 
 
 def test_an_exported_pair(pair, translator, tmp_path):

@@ -8,6 +8,7 @@ import sentencepiece
 import tensorflow as tf
 from hard_texts import LINES, TEXTS
 from test_tokenizer_export import served_and_expected
+from tokenizers import Tokenizer, processors
 
 from keras_attn.text import (
     BertTokenizer,
@@ -116,7 +117,10 @@ def processor(path):
 
 @pytest.mark.parametrize(
     "kind, file, special",
-    [("t5", "spiece.model", (0, 2, 0, 1)), ("llama", "tokenizer.model", (2, 0, 1, 2))],
+    [
+        ("t5", "spiece.model", (0, 2, 0, 1, None)),
+        ("llama", "tokenizer.model", (2, 0, 1, 2, None)),
+    ],
 )
 def test_sentence_piece_gives_their_ids(made, loaded, kind, file, special):
     tokenizer, theirs = loaded[kind], processor(made[kind] / file)
@@ -151,7 +155,7 @@ def test_marian_gives_their_ids(made, loaded, side):
     tokenizer = loaded[side]
     theirs = transformers.MarianTokenizer.from_pretrained(made["marian"])
     last = tokenizer.vocabulary_size - 1
-    assert tuple(tokenizer.special_ids.values()) == (last, 1, last, 0)
+    assert tuple(tokenizer.special_ids.values()) == (last, 1, last, 0, None)
     texts = [text for text in TEXTS if not any(t in text for t in ("</s>", "\0"))]
     texts += [f"{code}{t}" for code in (">>eng<<", ">>x<<\n") for t in folders.KOREAN]
     asked = {"text" if side == "source" else "text_target": texts}
@@ -185,6 +189,7 @@ def test_byte_level_gives_their_ids(made, loaded):
         "unknown_id": None,
         "start_token_id": 0,
         "end_token_id": 0,
+        "source_start_id": None,
     }
     with pytest.raises(ValueError, match="ids from 0 to"):
         tokenizer.detokenize([tokenizer.vocabulary_size])
@@ -284,6 +289,40 @@ def test_sides_start_differently(tmp_path):
     }
     letter = load_published_tokenizer(folder).tokenize("a").numpy()[0]
     assert starts == {"source": letter, "target": 9, None: 9}
+
+
+def template(single):
+    special = [("<s>", 7), ("</s>", 0)]
+    return processors.TemplateProcessing(single=single, special_tokens=special)
+
+
+@pytest.mark.parametrize(
+    "processor, start",
+    [
+        (processors.RobertaProcessing(("</s>", 0), ("<s>", 7)), [7]),
+        (processors.Sequence([processors.ByteLevel(), template("<s> $A")]), [7]),
+        (template("$A </s>"), []),
+    ],
+)
+def test_a_source_begins_as_its_encoder_has_learned(processor, start, tmp_path):
+    folder = folders.gpt2(tmp_path)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.post_processor = processor
+    backend.save(str(folder / "tokenizer.json"))
+    load_published_tokenizer(folder, "source").save(tmp_path / "saved")
+    source = load_tokenizer(tmp_path / "saved")
+    texts, room = ["a cat", "the cats walked"], 5 - 1 - len(start)
+    dataset = translation_dataset(
+        zip(texts, texts), source, batch_size=2, max_source_length=5, shuffle=False
+    )
+    rows = source.tokenize(texts).to_list()
+    expected = [[*start, *row[:room], source.end_token_id] for row in rows]
+    padding = [source.padding_id] * 5
+    expected = [[*row, *padding][:5] for row in expected]
+    assert next(iter(dataset))[0]["source"].numpy().tolist() == expected
+    assert dataset.report.num_truncated == sum(len(row) > room for row in rows) > 0
+    with pytest.raises(ValueError, match=f"at least {2 + len(start)}"):
+        translation_dataset(zip(texts, texts), source, max_source_length=1 + len(start))
 
 
 def test_words_that_were_added_are_left_to_python(made, tmp_path):

@@ -199,3 +199,10 @@ def test_bad_arguments():
         optimizer.build(variables())
     with pytest.raises(ValueError, match="decay=0"):
         layerwise_decay(classifier(), 0)
+    inputs = keras.Input((None,), dtype="int32")
+    towers = [classifier(), classifier()]
+    for name, tower in zip("ab", towers):
+        tower.name = name
+    both = keras.Model(inputs, keras.layers.add([tower(inputs) for tower in towers]))
+    with pytest.raises(ValueError, match="several layers of the paths .*encoder_0"):
+        layerwise_decay(both, 0.5)

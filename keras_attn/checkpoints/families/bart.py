@@ -154,6 +154,11 @@ def _family(kind, tasks):
         # Marian's positions are sines and cosines: read only where they are learned.
         buffers=("embed_positions.weight", "coder.version"),
         fresh=("logits",),
+        # One matrix where it is shared, of which a file may have any name.
+        aliases=(
+            ("shared.weight", "decoder.embed_tokens.weight"),
+            ("shared.weight", "encoder.embed_tokens.weight"),
+        ),
     )
 
 

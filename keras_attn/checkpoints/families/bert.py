@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
+from keras_attn.checkpoints.family import Family, untied
 from keras_attn.checkpoints.names import Dropped, entries, numbered
 from keras_attn.layers.output_bias import OutputBias
 from keras_attn.layers.token_pooling import TokenPooling
@@ -22,20 +22,48 @@ _DISTILBERT = {
     "num_attention_heads": "n_heads",
     "hidden_act": "activation",
     "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
     "classifier_dropout": "seq_classif_dropout",
 }
+
+
+# What a config may leave out.
+_USUAL = {
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "type_vocab_size": 2,
+}
+
+
+def _settings(kind, folder):
+    if folder.config.get("is_decoder"):
+        raise ValueError(
+            "A model of this family that is a decoder, where tokens see what comes "
+            f"before them alone, is not supported. Received: {kind}, is_decoder=True"
+        )
+    head = _HEADS[kind]["embedding/reverse_embeddings"]
+    return untied(head, f"{kind}.embeddings.word_embeddings.weight")(folder)
 
 
 def _build(kind, config, task, options):
     """The paper's encoder, each branch normalized after its sum, and a head."""
     if kind == "distilbert":
         config = type(config)(config)
-        config.update({ours: config[theirs] for ours, theirs in _DISTILBERT.items()})
+        optional = {*_USUAL, "classifier_dropout"}
+        config.update(
+            (ours, config[theirs])
+            for ours, theirs in _DISTILBERT.items()
+            if theirs in config or ours not in optional
+        )
         config.update(layer_norm_eps=1e-12, type_vocab_size=0)
+    config = type(config)({**_USUAL, **config})
     width, epsilon = config["hidden_size"], config["layer_norm_eps"]
-    dropout = options.dropout
+    dropout = attention_dropout = options.dropout
     if dropout is None:
         dropout = config["hidden_dropout_prob"]
+        attention_dropout = config["attention_probs_dropout_prob"]
     padding_id = config.get("pad_token_id") or 0
 
     tokens = inputs = keras.Input((None,), dtype="int32", name="tokens")
@@ -65,6 +93,11 @@ def _build(kind, config, task, options):
             config["intermediate_size"],
             config["num_attention_heads"],
             dropout=dropout,
+            attention=layers.MultiHeadSelfAttention(
+                config["num_attention_heads"],
+                dropout=attention_dropout,
+                name="self_attention",
+            ),
             activation=named(config["hidden_act"]),
             layer_norm_epsilon=epsilon,
             name=f"encoder_{i}",
@@ -76,10 +109,13 @@ def _build(kind, config, task, options):
             x = keras.layers.UnitNormalization(name="unit_norm")(x)
     elif task == "classification":
         activation = "relu" if kind == "distilbert" else "tanh"
-        x = keras.layers.Dense(width, activation, name="pooler")(x[:, 0])
         last_dropout = config.get("classifier_dropout")
         if options.dropout is not None or last_dropout is None:
             last_dropout = dropout
+        x = x[:, 0]
+        if kind == "roberta":
+            x = keras.layers.Dropout(last_dropout, name="first_dropout")(x)
+        x = keras.layers.Dense(width, activation, name="pooler")(x)
         x = keras.layers.Dropout(last_dropout, name="pooled_dropout")(x)
         x = keras.layers.Dense(len(config["id2label"]), name="logits")(x)
     elif task == "masked_language_model":
@@ -188,8 +224,11 @@ def _family(kind, spelled):
             *("pre_classifier.", "vocab_", "embeddings.position_ids"),
         ),
         fresh=("pooler", "logits"),
-        aliases={".LayerNorm.weight": ".LayerNorm.gamma"}
-        | {".LayerNorm.bias": ".LayerNorm.beta"},
+        aliases=(
+            (".LayerNorm.weight", ".LayerNorm.gamma"),
+            (".LayerNorm.bias", ".LayerNorm.beta"),
+        ),
+        settings=functools.partial(_settings, kind),
     )
 
 

@@ -4,7 +4,7 @@ import keras
 
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
+from keras_attn.checkpoints.family import Family, untied
 from keras_attn.checkpoints.names import Kernel, entries, numbered
 
 __all__ = ["FAMILIES"]
@@ -97,5 +97,6 @@ FAMILIES = [
         base="transformer.",
         heads=("lm_head.", "score.", "classifier.", "multiple_choice_head."),
         buffers=(".attn.bias", ".attn.masked_bias"),
+        settings=untied("lm_head.weight", "transformer.wte.weight"),
     )
 ]

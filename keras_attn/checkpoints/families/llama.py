@@ -6,7 +6,7 @@ import keras
 
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
+from keras_attn.checkpoints.family import Family, untied
 from keras_attn.checkpoints.names import entries, numbered
 
 __all__ = ["FAMILIES"]
@@ -161,6 +161,7 @@ def _family(kind, spelled):
         base="model.",
         heads=("lm_head.", "score.", "qa_outputs."),
         buffers=("rotary_emb.inv_freq",),
+        settings=untied("lm_head.weight", "model.embed_tokens.weight"),
     )
 
 

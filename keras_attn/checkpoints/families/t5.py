@@ -1,17 +1,21 @@
 """T5, of its first version and of v1.1, which Flan is one of."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_attn import layers
 from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
+from keras_attn.checkpoints.family import Family, untied
 from keras_attn.checkpoints.names import entries
 
 __all__ = ["FAMILIES"]
 
-_HEAD, _EMBEDDING = "lm_head.weight", "shared.weight"
+_HEAD = "lm_head.weight"
+# One matrix, of which a file may have any name.
+_EMBEDDINGS = (
+    *("shared.weight", "decoder.embed_tokens.weight"),
+    "encoder.embed_tokens.weight",
+)
 
 
 def _settings(folder):
@@ -22,9 +26,8 @@ def _settings(folder):
     config = folder.config
     tied = config.get("tie_word_embeddings", True)
     scaled = config.get("scale_decoder_outputs", tied)
-    if tied and {_HEAD, _EMBEDDING} <= set(folder.shapes):
-        tied = np.array_equal(folder.read(_HEAD), folder.read(_EMBEDDING))
-    return {"tie_word_embeddings": tied, "scale_decoder_outputs": scaled}
+    settings = {"tie_word_embeddings": tied, "scale_decoder_outputs": scaled}
+    return settings | untied(_HEAD, *_EMBEDDINGS)(folder)
 
 
 def _number_of_blocks(config, stack):
@@ -165,6 +168,7 @@ FAMILIES = [
         _build,
         _names,
         settings=_settings,
+        aliases=tuple((_EMBEDDINGS[0], other) for other in _EMBEDDINGS[1:]),
         heads=("lm_head.", "encoder.embed_tokens.", "decoder.embed_tokens."),
         buffers=("EncDecAttention.relative_attention_bias.weight",),
     )

@@ -1,0 +1,98 @@
+"""How texts are pooled: as the folder says, written back so, in both of its forms."""
+
+import json
+
+import numpy as np
+import pytest
+from published import ids_and_mask, published, transformers
+from tensors import array
+
+from keras_attn import checkpoints
+
+WIDTH = 8
+SIZES = {
+    "vocab_size": 13,
+    "hidden_size": WIDTH,
+    "intermediate_size": 9,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "max_position_embeddings": 7,
+}
+POOLED = {
+    "first": lambda x, keep: x[:, 0],
+    "mean": lambda x, keep: (x * keep).sum(axis=1) / keep.sum(axis=1),
+    "max": lambda x, keep: np.where(keep, x, -np.inf).max(axis=1),
+}
+NEW = {"first": "cls", "mean": ["mean"], "max": "max"}
+OLD = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    published(tmp_path / "bert", "BertModel", transformers.BertConfig(**SIZES))
+    return tmp_path / "bert"
+
+
+def write_modules(folder, config, normalize=False):
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps(config))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    if normalize:
+        kinds["2_Normalize"] = "Normalize"
+    modules = [{"path": path, "type": f"a.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("mode", POOLED)
+def test_pooled_and_saved_as_the_folder_says(mode, normalize, folder, tmp_path):
+    ids, keep = ids_and_mask([6, 2, 4], SIZES["vocab_size"])
+    hidden = array(checkpoints.load(folder, task="hidden_states")(ids))
+    expected = POOLED[mode](hidden.astype("float64"), keep[:, :, None])
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    for config in (
+        {"embedding_dimension": WIDTH, "pooling_mode": NEW[mode], "x": True},
+        {f"pooling_mode_{name}": key == mode for key, name in OLD.items()},
+    ):
+        write_modules(folder, config, normalize)
+        model = checkpoints.load(folder, task="sentence_embedding")
+        np.testing.assert_allclose(model(ids), expected, atol=1e-5)
+    again = checkpoints.save(model, tmp_path / "again")
+    model = checkpoints.load(again, task="sentence_embedding")
+    np.testing.assert_allclose(model(ids), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"pooling_mode": "lasttoken"}, r"'mean', 'max'\]. Received: \['lasttoken'\]"),
+        ({"pooling_mode": ["cls", "max"]}, r"Received: \['cls', 'max'\]"),
+        ({"pooling_mode_weightedmean_tokens": True}, "pooling_mode_weightedmean"),
+        ({}, r"Received: \[\]"),
+    ],
+)
+def test_other_poolings_are_refused(config, message, folder):
+    write_modules(folder, config)
+    with pytest.raises(ValueError, match=message):
+        checkpoints.load(folder, task="sentence_embedding")
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ("[", "Expected JSON.*modules.json"),
+        ("{}", "Expected a JSON array.*modules.json"),
+        ("[3]", "a list of modules.*Received: 3"),
+        ('[{"type": "a.Dense", "path": ""}]', r"Received: \['Dense'\]"),
+        ('[{"type": "a.Pooling"}]', "with 'type' and 'path'"),
+        (
+            '[{"type": "a.Pooling", "path": "../elsewhere"}]',
+            "`modules.json` must name files inside the folder.*'../elsewhere'",
+        ),
+    ],
+)
+def test_modules_that_are_none(modules, message, folder):
+    (folder / "modules.json").write_text(modules)
+    with pytest.raises(ValueError, match=message):
+        checkpoints.load(folder, task="sentence_embedding")
