@@ -34,11 +34,8 @@ def from_nothing(texts, num_classes, max_tokens):
 def arrays(tokenizer, pairs, labels, max_tokens):
     """Ids `(N, T)` and numbers of labels `(N,)`, int32."""
     texts = [each for each, _ in pairs]
-    ids = tokenizer.tokenize(texts, add_start=True)[:, : max_tokens - 1].to_list()
-    ids = [[*row, tokenizer.end_token_id] for row in ids]
-    padded = np.full((len(ids), max(map(len, ids))), tokenizer.padding_id, "int32")
-    for row, tokens in zip(padded, ids):
-        row[: len(tokens)] = tokens
+    ids = tokenizer.tokenize(texts, add_start=True, add_end=True, max_length=max_tokens)
+    padded = ids.to_tensor(tokenizer.padding_id).numpy()
     return padded, np.array([labels.index(label) for _, label in pairs], "int32")
 
 

@@ -39,10 +39,12 @@ def load(
     Args:
         path: of a folder with `config.json` and `model.safetensors`, or its shards
             and their index.
-        task: what the model is for. Default: what it was made for.
+        task: what the model is for. Default: what it was made for, or, with
+            `num_classes`, `"classification"`.
             - `"hidden_states"`: `(B, T, D)`, what the last block gives.
             - `"sentence_embedding"`: one vector a text, `(B, D)`, pooled as the
-              folder's `modules.json` says, else the mean of its tokens.
+              folder's `modules.json` says, else the mean of its tokens. (How long
+              a text may be, its `max_seq_length`, is for who makes the ids.)
             - `"classification"`: logits `(B, num_classes)`.
             - `"masked_language_model"`, `"causal_language_model"`: logits
               `(B, T, V)`, of the token at, or after, a position.
@@ -62,10 +64,10 @@ def load(
 
     Returns:
         A `keras.Model`, Functional. Its inputs are `"tokens"` (BERT), `"target"`
-        (GPT-2, Llama), `"source"` and `"target"` (Marian, BART, T5), int32 ids, or
-        `"image"`, floats `(B, height, width, channels)` (ViT). Padding is where the
-        ids are the config's `pad_token_id`; causal language models know no padding,
-        which goes at the end, where nothing sees it.
+        (GPT-2, Llama), given as they are, a dict of `"source"` and `"target"` (Marian,
+        BART, T5), int32 ids, or `"image"`, floats `(B, height, width, channels)` (ViT).
+        Padding is where the ids are the config's `pad_token_id`; causal language models
+        know no padding, which goes at the end, where nothing sees it.
 
     Raises:
         FileNotFoundError: if the folder lacks the config or weights.
@@ -81,7 +83,8 @@ def load(
     folder = Folder(path)
     family = _family(folder.config)
     made_for = family.task_of(folder.config.get("architectures") or ())
-    task = made_for if task is None else task
+    if task is None:
+        task = made_for if num_classes is None else "classification"
     if task not in family.tasks:
         raise ValueError(
             f"`task` must be one of {list(family.tasks)} for a model of the family "

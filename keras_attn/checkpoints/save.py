@@ -22,9 +22,9 @@ _TOKENIZER_FILES = (
     *("spiece.model", "tokenizer.model", "source.spm", "target.spm"),
     *("merges.txt", "target_vocab.json", "added_tokens.json"),
     *("special_tokens_map.json", "generation_config.json", "preprocessor_config.json"),
-    *("chat_template.jinja", "sentence_bert_config.json"),
-    "config_sentence_transformers.json",
+    "chat_template.jinja",
 )
+_SENTENCE_FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 
 
 def save(
@@ -66,7 +66,11 @@ def save(
             f"way to describe others. Received: model={model}"
         )
     path = whole_folder.check_path(path, overwrite, "a published model", CONFIG)
-    beside = [] if tokenizer_from is None else _tokenizer_files(tokenizer_from)
+    beside = []
+    if tokenizer_from is not None:
+        is_embedder = model.published.get("pooling") is not None
+        names = _TOKENIZER_FILES + (_SENTENCE_FILES if is_embedder else ())
+        beside = _files(tokenizer_from, names)
     family, task = FAMILIES[model.published["family"]], model.published["task"]
     config = Config(model.published["config"])
     entries = family.names(model, config, task)
@@ -100,13 +104,13 @@ def _beside_weights(model):
     return {} if pooling is None else pooling_files(pooling, model.output.shape[-1])
 
 
-def _tokenizer_files(path):
+def _files(path, names):
     path = pathlib.Path(path)
     if not path.is_dir():
         raise FileNotFoundError(
             f"Expected a folder with tokenizer files. Received: tokenizer_from={path!s}"
         )
-    return [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
+    return [path / name for name in names if (path / name).is_file()]
 
 
 def _check_complete(model, entries):

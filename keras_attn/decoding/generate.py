@@ -56,8 +56,9 @@ def generate(
             whole model is run once more for it, over what was found.
         padding_id: int, the id that prompts and prefixes are padded with, and results.
             The first token of a prompt counts whatever its id. Default: what the model
-            masks, or 0 where it masks nothing, as most published language models.
-            (Ragged ids are filled up with what the model masks in that input.)
+            masks; where it masks nothing, as published language models, 0, but for
+            prompts that tell their length: ragged ids, lists of several lengths, and
+            one prompt alone have no padding, and a last 0 is a token as any other.
 
     Returns:
         A dict of tensors, R hypotheses a row (one, unless the strategy gives more),
@@ -104,7 +105,7 @@ def generate(
     def alignment():
         search = request.search
         align = TokenAlignment(
-            model, request.target, search.start_token_id, search.padding_id
+            model, request.target, search.start_token_id, search.prompt_padding_id
         )
         return compiled(align, model.variables)
 

@@ -25,7 +25,8 @@ class Search:
             all bring theirs.
         max_length: int, how many tokens a row is given at most.
         prefill: int, length of the shortest prompt.
-        padding_id: int, what stands after the end of prompts and of results.
+        padding_id: int, what stands after the end of results.
+        prompt_padding_id: int, what stands after the end of prompts.
     """
 
     strategy: Strategy
@@ -34,6 +35,7 @@ class Search:
     max_length: int
     prefill: int = 1
     padding_id: int = 0
+    prompt_padding_id: int = 0
 
 
 class DecodingLoop:
@@ -111,7 +113,7 @@ class DecodingLoop:
                 for name, leaf in frontier.items()
             }
             cache = _take_rows(cache, itself, step.cache_spec)
-        lengths = prompt_lengths(prompt, self.search.padding_id)
+        lengths = prompt_lengths(prompt, self.search.prompt_padding_id)
         is_token = _first(lengths, ops.shape(prompt)[1])
         state = self.strategy.start(
             ops.where(is_token, prompt, -1),

@@ -10,9 +10,10 @@ from keras_attn.decoding.beside_inputs import continue_inputs
 from keras_attn.decoding.constraints import Constraints
 from keras_attn.decoding.endpoints import find_target, with_one_output
 from keras_attn.decoding.loop import DecodingLoop, Search
+from keras_attn.decoding.ragged_ids import absent_id, filled, ragged_rows
 from keras_attn.decoding.sampler_strategy import as_strategy
 from keras_attn.decoding.step_model import step_model
-from keras_attn.decoding.vocabulary import masked_ids, vocabulary_sizes
+from keras_attn.decoding.vocabulary import masked_id, masked_ids, vocabulary_sizes
 from keras_attn.layers.arguments import is_int, positive_int
 from keras_attn.ops.values import check_ids
 
@@ -59,16 +60,26 @@ class Request:
         inputs = _used(model, self.model, inputs)
         bound = sizes.get(self.target, self.model.outputs[0].shape[-1])
         if padding_id is None:
-            padding_id = _padding_id(masked, self.target, bound)
+            padding_id = masked_id(masked, self.target, bound)
+        is_open = padding_id is None
+        padding_id = 0 if is_open else padding_id
         check_ids(padding_id, bound, "`padding_id`", "padding_id")
-        padding_id = int(padding_id)
+        padding_id = prompt_padding_id = int(padding_id)
+        rows = ragged_rows(
+            inputs.get(self.target) if isinstance(inputs, dict) else inputs
+        )
+        if is_open and rows is not None:  # they tell their own lengths
+            prompt_padding_id = absent_id(rows, bound)
         fillings = {**dict.fromkeys(sizes, padding_id), **masked}
+        fillings[self.target] = prompt_padding_id
         self.inputs = _tensors(self.model, inputs, self.target, sizes, fillings)
         prefill = room = 1
         if self.target in self.inputs:
             prompt = self.inputs[self.target]
             room = int(prompt.shape[1])
-            prefill = _shortest_prompt(prompt, self.target, padding_id)
+            if is_open and prompt.shape[0] == 1:  # there is none to be as long as
+                prompt_padding_id = absent_id(ops.convert_to_numpy(prompt), bound)
+            prefill = _shortest_prompt(prompt, self.target, prompt_padding_id)
         elif start_token_id is None:
             raise ValueError(
                 "Give `start_token_id`, or a prompt as the input "
@@ -85,10 +96,18 @@ class Request:
             self.inputs = {name: _one_row(x) for name, x in self.inputs.items()}
             self.prefix = None if self.prefix is None else _one_row(self.prefix)
         self.search = Search(
-            strategy, constraints, start_token_id, max_length, prefill, padding_id
+            strategy,
+            constraints,
+            start_token_id,
+            max_length,
+            prefill,
+            padding_id,
+            prompt_padding_id,
         )
         self._room = room + max_length - 1  # positions of prompt and tokens
-        self.inputs = continue_inputs(self._step(), self.inputs, self._room, padding_id)
+        self.inputs = continue_inputs(
+            self._step(), self.inputs, self._room, prompt_padding_id
+        )
 
     def _step(self):
         def make():
@@ -167,14 +186,6 @@ def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
             f"{bound} tokens, {min_length=}"
         )
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
-
-
-def _padding_id(masked, target, bound):
-    """The id that the model masks in its target; else in another input; else 0."""
-    for padding_id in (masked.get(target), *masked.values()):
-        if padding_id is not None and 0 <= padding_id < bound:
-            return padding_id
-    return 0
 
 
 def _shortest_prompt(prompt, name, padding_id):
@@ -275,6 +286,8 @@ def _tensors(model, inputs, target, sizes, fillings):
             raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
         if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
             values = values.to_tensor(fillings.get(tensor.name))
+        elif ragged_rows(values) is not None:
+            values = filled(ragged_rows(values), fillings.get(tensor.name, 0))
         if not hasattr(values, "dtype"):
             values = np.asarray(values)
         dtype = str(getattr(values.dtype, "name", values.dtype))

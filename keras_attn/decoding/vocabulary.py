@@ -2,7 +2,7 @@
 
 from keras_attn import graph
 
-__all__ = ["masked_ids", "vocabulary_sizes"]
+__all__ = ["masked_id", "masked_ids", "vocabulary_sizes"]
 
 
 def vocabulary_sizes(model):
@@ -38,6 +38,15 @@ def masked_ids(model):
         if padding_id is not None:
             found[name] = padding_id
     return found
+
+
+def masked_id(masked, name, bound):
+    """Of `masked_ids` that of input `name`, else of another one; None if there is none
+    below `bound`."""
+    for padding_id in (masked.get(name), *masked.values()):
+        if padding_id is not None and 0 <= padding_id < bound:
+            return padding_id
+    return None
 
 
 def _uses(model):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_attn import graph
-from keras_attn._keras_internals import is_functional
+from keras_attn._keras_internals import inner_layers, is_functional
 from keras_attn.inspection.multi_head_layers import attention_parts, multi_head_layers
 
 __all__ = ["prune_heads"]
@@ -30,12 +30,13 @@ def prune_heads(model, heads):
 
     Returns:
         A Functional (or Sequential) `keras.Model` with the inputs and outputs of
-        `model`.
+        `model`. (Of a published one, `.keras` files keep it: `checkpoints.save` has no
+        way to say that layers differ in their heads.)
 
     Raises:
         ValueError: if `model` is not Functional; for a name that is no multi-head
             attention layer of it, a head that there is not, or all heads of a layer;
-            if a layer cannot be made anew out of its config.
+            if a layer cannot be made anew out of its config, or has adapters.
 
     Example:
         >>> importance = head_importance(model, validation_dataset)
@@ -47,6 +48,12 @@ def prune_heads(model, heads):
         (https://arxiv.org/abs/1905.10650).
     """
     graph.check_functional(model)
+    for path, layer in inner_layers(model):
+        if getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                "A model with adapters cannot be pruned: `merge_lora` or `remove_lora` "
+                f"first. Received: adapters of layer '{path}'"
+            )
     copier = _Copier(_kept_heads(model, heads) if heads else {})
     copy = copier.copy_model(model)
     copier.copy_weights()

@@ -91,6 +91,7 @@ class ServedSearch:
                     max_length,
                     prefill,
                     tokenizer.padding_id,
+                    tokenizer.padding_id,
                 ),
                 transpose_kernels=jit_compile,
             )

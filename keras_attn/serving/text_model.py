@@ -26,7 +26,8 @@ class TextModel(tf.Module):
         tokenizer: one of `keras_attn.text`'s tokenizers.
         max_length: int, how many tokens of a text are read at most, start and end
             tokens included; a longer text is cut. No more than the model has learned
-            positions, if it has.
+            positions, if it has. To embed as sentence-transformers does, the
+            `max_seq_length` of the folder's `sentence_bert_config.json`.
         labels: list of str, the names of the classes whose logits the model gives; or
             None, for a model that gives something else.
 
@@ -61,9 +62,7 @@ class TextModel(tf.Module):
         self.tokenizer = tokenizer
 
         def read(text):
-            tokens = tokenizer.tokenize(text, add_start=True)[:, : max_length - 1]
-            end = tf.fill([tokens.nrows(), 1], tokenizer.end_token_id)
-            tokens = tf.concat([tokens, end], axis=1)
+            tokens = tokenizer.tokenize(text, True, True, max_length)
             return tokens.to_tensor(tokenizer.padding_id, shape=[None, ids.shape[1]])
 
         def answer(text):

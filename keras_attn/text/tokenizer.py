@@ -118,7 +118,7 @@ class Tokenizer(tf.Module):
         return [self._untracked.tokens[i] for i in ids.numpy()]
 
     @tf.autograph.experimental.do_not_convert
-    def tokenize(self, texts, add_start=False, add_end=False):
+    def tokenize(self, texts, add_start=False, add_end=False, max_length=None):
         """Turns texts into token ids.
 
         Args:
@@ -126,14 +126,23 @@ class Tokenizer(tf.Module):
                 not UTF-8 are read as U+FFFD.
             add_start: Put `start_token_id` before each text.
             add_end: Put `end_token_id` after each text.
+            max_length: The most tokens of a text, start and end included: more are cut
+                off before its end. None for all.
 
         Returns:
             A `tf.RaggedTensor`, int32 `(N, None)`; for one text an int32 tensor
             `(T,)`.
 
         Raises:
-            ValueError: If `texts` has another rank or is not text.
+            ValueError: If `texts` has another rank or is not text, or `max_length`
+                leaves no room beside start and end.
         """
+        num_beside = int(add_start) + int(add_end)
+        if max_length is not None and max_length < num_beside:
+            raise ValueError(
+                f"Expected max_length to be at least {num_beside}, for start and end. "
+                f"Received: {max_length=}"
+            )
         texts = token_ids.to_strings(texts)
         rank = texts.shape.rank
         rows = texts[tf.newaxis] if rank == 0 else texts
@@ -141,6 +150,8 @@ class Tokenizer(tf.Module):
             ids = self._untracked.encode(rows)
         else:
             ids = self._clean_and_encode(rows)
+        if max_length is not None:
+            ids = ids[:, : max_length - num_beside]
         ids = token_ids.add_special(
             ids,
             start=self.start_token_id if add_start else None,

@@ -4,6 +4,8 @@ import contextlib
 import gc
 import re
 
+import keras
+
 from keras_attn._keras_internals import inner_layers
 from keras_attn.ops import low_rank
 from keras_attn.training.freeze import unfreeze
@@ -104,8 +106,9 @@ def merge_lora(model):
     with _quick_collection():
         for layer in _layers_with_adapters(model):
             scale = layer.lora_alpha / layer.lora_rank
-            adapters = _take_off(layer)
-            layer.kernel.assign(low_rank.merged(layer.kernel, *adapters, scale))
+            a, b = _take_off(layer)
+            layer.kernel.assign(low_rank.merged(layer.kernel, a, b, scale))
+            _silence(b)
     unfreeze(model)
 
 
@@ -125,7 +128,7 @@ def remove_lora(model):
     """
     with _quick_collection():
         for layer in _layers_with_adapters(model):
-            _take_off(layer)
+            _silence(_take_off(layer)[1])
     unfreeze(model)
 
 
@@ -212,6 +215,11 @@ def _quick_collection():
         yield
     finally:
         gc.unfreeze()
+
+
+def _silence(adapter):
+    """Has what was traced with an adapter go on without it."""
+    adapter.assign(keras.ops.zeros_like(adapter))
 
 
 def _take_off(layer):

@@ -137,7 +137,7 @@ def test_the_head_of_another_task_is_not_taken(tmp_path):
     """Not even one of the same shape: that of tags of tokens."""
     config = transformers.BertConfig(**BERT, num_labels=3)
     model = published(tmp_path, "BertForTokenClassification", config)
-    ours = checkpoints.load(tmp_path, task="classification", num_classes=3)
+    ours = checkpoints.load(tmp_path, num_classes=3)
     kernel = np.asarray(ours.get_layer("logits").kernel)
     assert np.abs(kernel.T - model.classifier.weight.detach().numpy()).max() > 0.1
 

@@ -202,7 +202,10 @@ def test_no_folder(tmp_path):
         ({"task": "translation"}, "one of.*'hidden_states'.*task='translation'"),
         ({"task": "classification"}, "give `num_classes`.*num_classes=None"),
         ({"task": "classification", "num_classes": 0}, "num_classes=0"),
-        ({"num_classes": 3}, "is for the task 'classification'"),
+        (
+            {"task": "hidden_states", "num_classes": 3},
+            "is for the task 'classification'",
+        ),
         ({"task": "masked_language_model"}, "missing: cls.predictions.bias"),
     ],
 )

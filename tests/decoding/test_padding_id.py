@@ -164,6 +164,41 @@ def test_padding_is_no_repetition():
     assert ops.convert_to_numpy(found["lengths"]).tolist() == [[3], [2]]
 
 
+def prompts_of_known_lengths():
+    yield [[1, 4, 0]], [[1, 4, 0]]
+    yield np.array([[1, 4, 0]]), [[1, 4, 0]]
+    yield [[1, 4, 0], [6, 0]], [[1, 4, 0], [6, 0]]
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        rows = [[1, 4, 0], [6], [0, 0]]
+        yield tf.ragged.constant(rows, tf.int32), rows
+
+
+@pytest.mark.on_pytorch
+def test_where_nothing_is_masked_prompts_that_tell_their_length_have_no_padding():
+    target = ids("target")
+    embedding = layers.TokenEmbedding(V, D, padding_id=None)
+    x = layers.SinusoidalPositionEmbedding()(embedding(target))
+    x = layers.TransformerDecoder(12, HEADS)(x)
+    model = fill_weights(keras.Model(target, embedding(x, reverse=True)), seed=2)
+    options = {"end_token_id": END, "max_length": LENGTH}
+    for prompts, rows in prompts_of_known_lengths():
+        found = generate(model, prompts, **options)
+        streamed = np.stack([*stream(model, prompts, **options)], axis=1)
+        for i, row in enumerate(rows):
+            expected = generate(model, [row], **options, padding_id=V - 1)
+            length = int(expected["lengths"][0, 0])
+            tokens = ops.convert_to_numpy(expected["token_ids"])[0, 0, :length]
+            tokens = [*tokens, *[0] * (LENGTH - length)]
+            assert ops.convert_to_numpy(found["token_ids"])[i, 0].tolist() == tokens
+            given = [token for token in streamed[i] if token]
+            assert given == [token for token in tokens if token]
+    dense = generate(model, np.array([[1, 4, 0], [6, 0, 0]]), **options)
+    padded = generate(model, [[1, 4], [6]], **options)
+    np.testing.assert_array_equal(dense["token_ids"], padded["token_ids"])
+
+
 def test_bad_padding(models):
     options = asked(relabelled)
     with pytest.raises(ValueError, match="`padding_id` must be in .*padding_id=13"):

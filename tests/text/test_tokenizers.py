@@ -56,6 +56,17 @@ def test_shapes_and_dtypes(tokenizer):
     assert tokenizer.tokenize([]).shape.as_list() == [0, None]
 
 
+def test_cut_to_a_length_that_start_and_end_count_in(tokenizer):
+    texts = [SENTENCE, "", "cat"]
+    rows = tokenizer.tokenize(texts).to_list()
+    ids = tokenizer.tokenize(texts, add_start=True, add_end=True, max_length=4)
+    assert ids.to_list() == [[2, *row[:2], 3] for row in rows]
+    assert tokenizer.tokenize(SENTENCE, max_length=3).numpy().tolist() == rows[0][:3]
+    assert tokenizer.tokenize(texts, max_length=0).to_list() == [[], [], []]
+    with pytest.raises(ValueError, match="at least 2, for start and end.*max_length=1"):
+        tokenizer.tokenize(texts, add_start=True, add_end=True, max_length=1)
+
+
 def test_round_trip_of_known_words(tokenizer):
     ids = tokenizer.tokenize([SENTENCE])
     assert 1 not in ids.values.numpy()

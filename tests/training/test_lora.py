@@ -15,7 +15,7 @@ from fine_tuned import (
 )
 from tensors import array, assert_close, assert_equal, fill_weights, normal
 
-from keras_attn import decoding, layers, models, training
+from keras_attn import decoding, inspection, layers, models, training
 
 ADAPTED = [
     f"encoder_{i}/self_attention/{name}" for i in (0, 1) for name in ("query", "value")
@@ -189,6 +189,17 @@ def test_generation_uses_the_adapters_of_now():
     assert_close(merged[1], adapted[1])
 
 
+@pytest.mark.parametrize("function", [training.merge_lora, training.remove_lora])
+def test_what_was_traced_with_adapters_goes_on_without(function):
+    model = with_adapters(classifier())
+    ids, _ = data()
+    tf = pytest.importorskip("tensorflow")
+    traced = tf.function(lambda ids: model(ids), autograph=False)
+    traced(ids)
+    function(model)
+    assert_close(traced(ids), model(ids))
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -210,6 +221,8 @@ def test_models_that_cannot_have_adapters():
     model = with_adapters(classifier())
     with pytest.raises(ValueError, match="no adapters yet.*encoder_0"):
         training.enable_lora(model, 2)
+    with pytest.raises(ValueError, match="pruned: `merge_lora`.*encoder_0/self_att"):
+        inspection.prune_heads(model, {"encoder_0": [0]})
     training.remove_lora(model)
     for function in (training.merge_lora, training.remove_lora):
         with pytest.raises(ValueError, match="must have adapters"):
