@@ -40,6 +40,7 @@ CALLS = {
     "keras.ops": (None, dict(peer="keras")),
     "keras.ops, XLA": (None, dict(peer="keras", jit=True)),
     "full": (None, dict(kernel="full")),
+    "full, XLA": (None, dict(kernel="full", jit=True)),
     "blockwise": (None, dict(kernel="blockwise")),
     "blockwise, XLA": (None, dict(kernel="blockwise", jit=True)),
     "blockwise, causal": (None, dict(kernel="blockwise", jit=True, causal=True)),

@@ -10,6 +10,7 @@ from keras_attn.decoding.beside_inputs import continue_inputs
 from keras_attn.decoding.constraints import Constraints
 from keras_attn.decoding.endpoints import find_target, with_one_output
 from keras_attn.decoding.loop import DecodingLoop, Search
+from keras_attn.decoding.prompts import checked_prefix, shortest_prompt
 from keras_attn.decoding.ragged_ids import absent_id, filled, ragged_rows
 from keras_attn.decoding.sampler_strategy import as_strategy
 from keras_attn.decoding.step_model import step_model
@@ -79,7 +80,7 @@ class Request:
             room = int(prompt.shape[1])
             if is_open and prompt.shape[0] == 1:  # there is none to be as long as
                 prompt_padding_id = absent_id(ops.convert_to_numpy(prompt), bound)
-            prefill = _shortest_prompt(prompt, self.target, prompt_padding_id)
+            prefill = shortest_prompt(prompt, self.target, prompt_padding_id)
         elif start_token_id is None:
             raise ValueError(
                 "Give `start_token_id`, or a prompt as the input "
@@ -89,7 +90,7 @@ class Request:
             check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
             start_token_id = int(start_token_id)
         self.rows = int(next(iter(self.inputs.values())).shape[0])
-        self.prefix = _prefix(
+        self.prefix = checked_prefix(
             self.model, prefix, self.rows, constraints, max_length, padding_id
         )
         if not self.rows:  # No backend takes products of nothing in a loop.
@@ -186,54 +187,6 @@ def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
             f"{bound} tokens, {min_length=}"
         )
     return Constraints(end_token_ids, int(min_length), banned_token_ids)
-
-
-def _shortest_prompt(prompt, name, padding_id):
-    """Length of the shortest prompt, padding not counted."""
-    if prompt.shape[1] == 0:
-        raise ValueError(
-            f"A prompt has a token at least. Received: shape={tuple(prompt.shape)}"
-        )
-    is_token = ops.convert_to_numpy(prompt)[:, 1:] != padding_id
-    if _padded_inside(is_token).any():
-        raise ValueError(
-            f"A prompt has padding ({padding_id}) at its end only. "
-            f"Received: {name}={prompt}"
-        )
-    return 1 + int(is_token.sum(axis=1).min(initial=is_token.shape[1]))
-
-
-def _padded_inside(is_token):
-    """Where a token follows padding, bool `(B, P - 1)`."""
-    return np.diff(is_token.astype(int)) > 0
-
-
-def _prefix(model, prefix, rows, constraints, max_length, padding_id):
-    if prefix is None:
-        return None
-    values = np.asarray(prefix)
-    if values.ndim == 1:
-        values = np.broadcast_to(values, (rows, len(values)))
-    if values.ndim != 2 or values.shape[0] != rows or not values.shape[1]:
-        raise ValueError(
-            f"`prefix` must be ints of shape (F,) or ({rows}, F). "
-            f"Received: shape={np.shape(prefix)}"
-        )
-    check_ids(values, model.outputs[0].shape[-1], "Token ids of `prefix`")
-    is_token = values != padding_id
-    place = np.arange(values.shape[1])
-    ends_early = np.isin(values, constraints.end_token_ids) & (
-        place + 1 < constraints.min_length
-    )
-    for wrong, why in (
-        (_padded_inside(is_token), f"have padding ({padding_id}) at its end only"),
-        (is_token & (place >= max_length), "be no longer than `max_length`"),
-        (is_token & np.isin(values, constraints.banned_token_ids), "hold no banned id"),
-        (is_token & ends_early, "hold no end token before `min_length`"),
-    ):
-        if wrong.any():
-            raise ValueError(f"`prefix` must {why}. Received: prefix={values.tolist()}")
-    return ops.convert_to_tensor(np.where(is_token, values, -1), dtype="int32")
 
 
 def _one_row(empty):

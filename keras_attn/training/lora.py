@@ -219,7 +219,7 @@ def _quick_collection():
 
 def _silence(adapter):
     """Has what was traced with an adapter go on without it."""
-    adapter.assign(keras.ops.zeros_like(adapter))
+    adapter.assign(keras.ops.zeros(adapter.shape, dtype=adapter.dtype))
 
 
 def _take_off(layer):

@@ -142,7 +142,7 @@ def test_bad_input(language_model, options, message):
         )
 
 
-@pytest.mark.parametrize("prompt", [[[1, 0, 2]], [[0, 1, 0, 1]]])
+@pytest.mark.parametrize("prompt", [[[1, 0, 2], [1, 2, 0]], [[0, 1, 0, 1]] * 2])
 def test_padding_inside_a_prompt(language_model, prompt):
     with pytest.raises(ValueError, match="padding.*at its end.*Received: target="):
         found_by(language_model, {"target": np.array(prompt)})
