@@ -116,7 +116,7 @@ def every_kind_of_cache():
     return fill_weights(keras.Model({"target": target}, x), seed=3)
 
 
-@pytest.mark.every_backend
+@pytest.mark.on_pytorch
 def test_scores_are_those_of_the_whole_model():
     """Each hypothesis has its own past, and what is fed of a longer prompt."""
     model, length = every_kind_of_cache(), 9
@@ -142,7 +142,7 @@ def test_scores_are_those_of_the_whole_model():
     assert changes, "hypotheses that differ before their last token"
 
 
-@pytest.mark.on_pytorch
+@pytest.mark.every_backend
 def test_several_end_tokens():
     model = language_model(0)
     found = found_by(

@@ -66,11 +66,16 @@ def snapshot(model):
 @pytest.mark.parametrize(
     ("names", "normalize_first"),
     [
-        pytest.param([name], False, marks=pytest.mark.on_pytorch, id=key)
-        for key, name in zip(("encoder", "self", "cross"), HEADS, strict=True)
+        pytest.param([name], False, marks=mark, id=key)
+        for key, name, mark in zip(
+            ("encoder", "self", "cross"),
+            HEADS,
+            (pytest.mark.every_backend, *[pytest.mark.on_pytorch] * 2),
+            strict=True,
+        )
     ]
     + [
-        pytest.param(list(HEADS), True, marks=pytest.mark.every_backend, id="all"),
+        pytest.param(list(HEADS), True, marks=pytest.mark.on_pytorch, id="all"),
         pytest.param(
             list(HEADS)[1:], False, marks=pytest.mark.on_pytorch, id="decoder"
         ),
