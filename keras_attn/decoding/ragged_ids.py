@@ -27,6 +27,9 @@ def filled(rows, filling):
 
 
 def absent_id(rows, bound):
-    """The least id below `bound` that is in none of the rows, 0 if all are."""
+    """An id below `bound` that is in none of the rows; 0 if it is none, or all are.
+
+    Else the last there is: the same for most rows, as a search is compiled for it.
+    """
     present = {token_id for row in rows for token_id in row}
-    return next((i for i in range(bound) if i not in present), 0)
+    return next((i for i in (0, *reversed(range(bound))) if i not in present), 0)

@@ -239,8 +239,8 @@ def _tensors(model, inputs, target, sizes, fillings):
             raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
         if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
             values = values.to_tensor(fillings.get(tensor.name))
-        elif ragged_rows(values) is not None:
-            values = filled(ragged_rows(values), fillings.get(tensor.name, 0))
+        elif (rows := ragged_rows(values)) is not None:
+            values = filled(rows, fillings.get(tensor.name, 0))
         if not hasattr(values, "dtype"):
             values = np.asarray(values)
         dtype = str(getattr(values.dtype, "name", values.dtype))
