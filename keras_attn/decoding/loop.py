@@ -70,7 +70,7 @@ class DecodingLoop:
         """
         kernels = KernelsTransposedOnce()
         with kernels if self.transpose_kernels else contextlib.nullcontext():
-            fixed, carried = self.begin(inputs, prefix, draws)
+            fixed, carried = self._before_loop(inputs, prefix, draws)
 
             def unfinished(position, tokens, cache, state):
                 return ops.logical_not(ops.all(state["finished"]))
@@ -93,38 +93,56 @@ class DecodingLoop:
             token to the next: the next position, the tokens to feed there, the cache,
             the strategy's state.
         """
-        step, beams = self.step, self.strategy.num_beams
+        fixed, carried = self._before_loop(inputs, prefix, draws)
+        if self.search.prefill == 1:
+            carried = self.advance(fixed, carried)
+        return fixed, carried
+
+    def _before_loop(self, inputs, prefix, draws):
+        """What `begin` gives; but a first position that is alone is left to `advance`.
+
+        It is the loop's own first step then, and there is one less to compile.
+        """
+        step, beams, prefill = self.step, self.strategy.num_beams, self.search.prefill
         prompt = inputs.get(step.target)
         if prompt is None:
             rows = ops.shape(next(iter(inputs.values())))[0]
             prompt = ops.full((rows, 1), self.search.start_token_id, dtype="int32")
         rows = ops.shape(prompt)[0]
-        frontier = step.encode(inputs)
-        start = ops.convert_to_tensor(0, dtype="int32")
-        logits, cache = step.step(
-            prompt[:, : self.search.prefill], start, frontier, step.empty_cache(rows)
-        )
-        logits = logits[:, -1]
+        start = ops.zeros((), dtype="int32")
+        first = ops.cast(prompt[:, :prefill], "int32")
+        frontier, cache = step.encode(inputs), step.empty_cache(rows)
+        tokens, logits = first[:, -1:], None
+        if prefill > 1:
+            logits, cache = step.step(first, start, frontier, cache)
+            logits = logits[:, -1]
+        elif self.transpose_kernels:
+            # For the kernels that it transposes: what else there is of it is not used,
+            # and so not computed.
+            step.step(first, start, frontier, cache)
         if beams > 1:  # From here on, a row's hypotheses are rows.
             itself = ops.repeat(ops.arange(rows, dtype="int32"), beams)
-            logits = _take_rows(logits, itself)
             frontier = {
                 name: leaf if name in step.contexts else _take_rows(leaf, itself)
                 for name, leaf in frontier.items()
             }
             cache = _take_rows(cache, itself, step.cache_spec)
+            tokens = _take_rows(tokens, itself)
+            logits = None if logits is None else _take_rows(logits, itself)
         lengths = prompt_lengths(prompt, self.search.prompt_padding_id)
         is_token = _first(lengths, ops.shape(prompt)[1])
         state = self.strategy.start(
             ops.where(is_token, prompt, -1),
             self.search.max_length,
-            logits.shape[-1],
+            step.output["logits"].shape[-1],
             draws,
         )
         fixed = {"prompt": prompt, "lengths": lengths, "frontier": frontier}
         if prefix is not None:
             fixed["prefix"] = prefix
-        position = start + self.search.prefill
+        position = start + prefill
+        if logits is None:
+            return fixed, (position, tokens, cache, state)
         return fixed, self._choose(fixed, position, logits, cache, state)
 
     def advance(self, fixed, carried):

@@ -45,9 +45,8 @@ class HeadsDense(KeepsAdapters, keras.layers.EinsumDense):
     def call(self, inputs, training=None):
         batch, length = ops.shape(inputs)[:2]
         rows = ops.reshape(inputs, (-1, math.prod(self.inputs_dims)))
-        kernel = ops.reshape(self.kernel, (rows.shape[1], -1))
         bias = None if self.bias is None else ops.reshape(self.bias, (-1,))
-        outputs = rows_by_kernel(rows, kernel, bias, self, inputs.shape[1])
+        outputs = rows_by_kernel(rows, self.kernel, bias, self, inputs.shape[1])
         return ops.reshape(outputs, (batch, length, *self.outputs_dims))
 
     def quantize(self, mode=None, type_check=True, config=None):

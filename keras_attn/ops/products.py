@@ -12,6 +12,7 @@ each place that asks for it.
 """
 
 import contextvars
+import math
 
 from keras import ops
 
@@ -43,10 +44,10 @@ class KernelsTransposedOnce:
     def __exit__(self, *_):
         _CURRENT.reset(self._token)
 
-    def transposed(self, owner, kernel):
-        """`kernel`, of the layer `owner`, transposed."""
+    def transposed(self, owner, kernel, width):
+        """`kernel` `(I, O)`, of the layer `owner`, as `(O, I)`; I is the `width`."""
         if id(owner) not in self._transposed:
-            self._transposed[id(owner)] = ops.transpose(kernel)
+            self._transposed[id(owner)] = _transposed(kernel, width)
         return self._transposed[id(owner)]
 
 
@@ -55,7 +56,7 @@ def rows_by_kernel(rows, kernel, bias, owner, length=None):
 
     Args:
         rows: `(B * T, I)`.
-        kernel: `(I, O)`.
+        kernel: `(I, O)`, or with several axes in the place of I or of O.
         bias: `(O,)`, or None.
         owner: the layer the kernel is of.
         length: T where it is known. 1 is a decoding step.
@@ -65,10 +66,10 @@ def rows_by_kernel(rows, kernel, bias, owner, length=None):
     """
     kernels = _CURRENT.get()
     if kernels is not None:
-        transposed = kernels.transposed(owner, kernel)
+        transposed = kernels.transposed(owner, kernel, rows.shape[1])
         if length == 1 and kernels.zero is not None:
             return rows_by_transposed(rows, transposed, bias)
-    outputs = ops.matmul(rows, kernel)
+    outputs = ops.matmul(rows, ops.reshape(kernel, (rows.shape[1], -1)))
     return outputs if bias is None else ops.add(outputs, bias)
 
 
@@ -84,3 +85,12 @@ def rows_by_transposed(rows, transposed, bias=None):
         if kernels is not None and kernels.zero is not None:
             outputs = ops.add(outputs, ops.cast(kernels.zero, outputs.dtype))
     return ops.transpose(outputs)
+
+
+def _transposed(kernel, width):
+    """`kernel`, whose first axes are of `width` entries, as a matrix `(O, width)`."""
+    axes = range(len(kernel.shape))
+    inputs = next(n for n in axes if math.prod(kernel.shape[: n + 1]) == width) + 1
+    # As it is and then reshaped: the other way round XLA copies it twice.
+    kernel = ops.transpose(kernel, (*axes[inputs:], *axes[:inputs]))
+    return ops.reshape(kernel, (-1, width))

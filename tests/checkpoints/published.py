@@ -12,12 +12,6 @@ transformers = pytest.importorskip("transformers")
 torch.set_num_threads(1)  # on models this small, more of them wait for each other
 
 
-def on_every_backend(kinds, marked):
-    """Parameters of a test, those of `marked` run on JAX as well as on PyTorch."""
-    marks = pytest.mark.on_pytorch, pytest.mark.every_backend
-    return [pytest.param(kind, marks=marks[kind in marked]) for kind in kinds]
-
-
 def published(folder, architecture, config, seed=0):
     """A model of theirs in evaluation, its weights random, and saved in `folder`.
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from published import (
     difference,
-    on_every_backend,
     published,
     saved_back,
     saved_by_keras,
@@ -67,7 +66,8 @@ def model_of_theirs(kind, folder, has_head=True):
     return made(folder, architecture, config)
 
 
-@pytest.mark.parametrize("kind", on_every_backend(KINDS, ("bart",)))
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("has_head", [True, False])
 def test_equal_to_theirs(kind, has_head, tmp_path):
     model = model_of_theirs(kind, tmp_path / "theirs", has_head)
@@ -90,6 +90,7 @@ def both(request, tmp_path_factory):
     return model, checkpoints.load(folder)
 
 
+@pytest.mark.on_pytorch
 def test_generate_the_same(both):
     assert_generate_the_same(*both)
 

@@ -54,15 +54,10 @@ def made(kind, task, folder, **options):
 
 
 CASES = [(kind, task) for task in HEADS_OF for kind in KINDS]
-MARKS = pytest.mark.on_pytorch, pytest.mark.every_backend
-# One of each kind and of each task.
-ELSEWHERE = {(k, t) for k, t in zip(KINDS, HEADS_OF)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "task"),
-    [pytest.param(*case, marks=MARKS[case in ELSEWHERE]) for case in CASES],
-)
+@pytest.mark.every_backend
+@pytest.mark.parametrize(("kind", "task"), CASES)
 def test_equal_to_theirs(kind, task, tmp_path):
     model, output = made(kind, task, tmp_path / "theirs", num_labels=5)
     ids, keep = ids_and_mask([7, 1, LONGEST], VOCABULARY, model.config.pad_token_id)

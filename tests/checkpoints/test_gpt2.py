@@ -61,6 +61,7 @@ def test_variants(variant, tmp_path):
     check_equal(gpt2(tmp_path, **VARIANTS[variant]), tmp_path)
 
 
+@pytest.mark.on_pytorch
 def test_same_greedy_tokens(tmp_path):
     check_same_greedy_tokens(gpt2(tmp_path), tmp_path)
 

@@ -17,7 +17,7 @@ from decoder_only import (
     made,
     outputs_of,
 )
-from published import difference, on_every_backend, transformers
+from published import difference, transformers
 
 from keras_attn import checkpoints
 
@@ -70,7 +70,8 @@ def model_of(name, folder, end="ForCausalLM", **options):
     return made(folder, name.partition(",")[0], end, options)
 
 
-@pytest.mark.parametrize("name", on_every_backend(MODELS, ("Llama",)))
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", MODELS)
 def test_equal_to_theirs(name, tmp_path):
     check_equal(model_of(name, tmp_path), tmp_path)
 
@@ -85,6 +86,7 @@ def test_hidden_states(name, tmp_path):
     check_equal(model_of(name, tmp_path, "Model"), tmp_path)
 
 
+@pytest.mark.on_pytorch
 @pytest.mark.parametrize("name", ["Llama, llama3", "Mistral", "Qwen2", "Qwen3"])
 def test_same_greedy_tokens(name, tmp_path):
     check_same_greedy_tokens(model_of(name, tmp_path), tmp_path)

@@ -5,7 +5,6 @@ import json
 import pytest
 from published import (
     difference,
-    on_every_backend,
     saved_back,
     saved_by_keras,
     torch,
@@ -57,7 +56,8 @@ def model_of_theirs(kind, folder, has_head=True):
     return model
 
 
-@pytest.mark.parametrize("kind", on_every_backend(KINDS, ("v1.1",)))
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("has_head", [True, False])
 def test_equal_to_theirs(kind, has_head, tmp_path):
     model = model_of_theirs(kind, tmp_path / "theirs", has_head)
@@ -78,6 +78,7 @@ def both(request, tmp_path_factory):
     return model, checkpoints.load(folder)
 
 
+@pytest.mark.on_pytorch
 def test_generate_the_same(both):
     assert_generate_the_same(*both)
 

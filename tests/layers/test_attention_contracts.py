@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend_marks import on_every_backend
 from tensors import (
     array,
     assert_close,
@@ -119,8 +120,7 @@ def test_batch_composition_does_not_matter(make):
     assert_close(whole[::-1], layer(np.ascontiguousarray(x[::-1])), 2e-6)
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", on_every_backend(KERNELS, ("full", "fused")))
 def test_nothing_to_attend_to(kernel):
     layer = built(self_attention(attention_kernel=kernel))
     x = normal(BATCH, LENGTH, WIDTH)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend_marks import on_every_backend
 from keras import ops
 from numpy_attention import attention
 from tensors import (
@@ -51,8 +52,7 @@ def language_model(normalize_first=True):
     return fill_weights(model, seed=4)
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", on_every_backend([False, True], (True,)))
 def test_it_is_softmax_attention_over_logarithms_of_features(causal):
     """A softmax of `log(phi(q) . phi(k))` gives the weights that the paper writes."""
     layer = built(linear(key_dim=4, value_dim=6, output_dim=11))
@@ -173,8 +173,9 @@ def stepped(layer, x, keep, sizes):
     return np.concatenate(outputs, axis=1)
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("sizes", [[1] * LENGTH, [2, 1, 4], [LENGTH]])
+@pytest.mark.parametrize(
+    "sizes", on_every_backend([[1] * LENGTH, [2, 1, 4], [LENGTH]], ([2, 1, 4],))
+)
 def test_step_by_step(sizes):
     layer = built(linear(key_dim=4, value_dim=6, feature_map="relu"))
     x, keep = normal(BATCH, LENGTH, WIDTH), lengths_mask([7, 4, 0], LENGTH)

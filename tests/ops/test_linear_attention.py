@@ -6,6 +6,7 @@ import hypothesis
 import keras
 import numpy as np
 import pytest
+from backend_marks import on_every_backend
 from hypothesis import strategies
 from keras import ops
 from tensors import array, assert_close, assert_equal, gradients, lengths_mask, normal
@@ -151,8 +152,7 @@ def test_token_by_token(chunks_of):
     assert_close(in_runs(given, [6, 1, 6], keep)[0], expected)
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", on_every_backend([False, True], (True,)))
 def test_gradients_are_those_of_the_matrix_form(chunks_of, causal):
     """Of the matrix form in PyTorch, which shares no code with ours."""
     torch = pytest.importorskip("torch")
@@ -171,8 +171,7 @@ def test_gradients_are_those_of_the_matrix_form(chunks_of, causal):
         assert_close(gradient, leaf.grad.numpy())
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", on_every_backend([False, True], (True,)))
 def test_nothing_to_attend_to(chunks_of, causal):
     chunks_of(4)
     given = arrays(11, batch=3)
