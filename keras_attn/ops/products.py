@@ -69,7 +69,9 @@ def rows_by_kernel(rows, kernel, bias, owner, length=None):
         transposed = kernels.transposed(owner, kernel, rows.shape[1])
         if length == 1 and kernels.zero is not None:
             return rows_by_transposed(rows, transposed, bias)
-    outputs = ops.matmul(rows, ops.reshape(kernel, (rows.shape[1], -1)))
+    if len(kernel.shape) > 2:
+        kernel = ops.reshape(kernel, (rows.shape[1], -1))
+    outputs = ops.matmul(rows, kernel)
     return outputs if bias is None else ops.add(outputs, bias)
 
 

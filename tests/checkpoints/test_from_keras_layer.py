@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend_marks import on_every_backend
 from tensors import (
     array,
     assert_close,
@@ -114,7 +115,7 @@ def pair(case, **options):
     return theirs, from_keras_layer(theirs)
 
 
-@every_case
+@pytest.mark.parametrize("case", on_every_backend(CASES, ("all of attention",)))
 def test_equal_to_theirs(case):
     theirs, ours = pair(case)
     _, _, inputs, masks = CASES[case]
@@ -124,17 +125,6 @@ def test_equal_to_theirs(case):
         else:
             renamed = mask
         assert_close(ours(*inputs, **mask), theirs(*inputs, **renamed))
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("all of attention", marks=pytest.mark.every_backend),
-        pytest.param("cross-attention", marks=pytest.mark.on_pytorch),
-    ],
-)
-def test_equal_on_every_backend(case):
-    test_equal_to_theirs(case)
 
 
 @every_case

@@ -55,6 +55,7 @@ def outputs(model, task, x):
     return theirs(model, HEADS_OF[task][1], pixel_values=np.moveaxis(x, -1, 1))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("task", HEADS_OF)
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_to_theirs(kind, task, tmp_path):
@@ -68,11 +69,6 @@ def test_equal_to_theirs(kind, task, tmp_path):
     assert difference(outputs(back, task, x), expected) < 1e-5
     again = saved_by_keras(ours, tmp_path)
     assert_equal(again(x), ours(x))
-
-
-@pytest.mark.every_backend
-def test_equal_on_every_backend(tmp_path):
-    test_equal_to_theirs("as usual", "hidden_states", tmp_path)
 
 
 def test_inputs_outputs_and_maps(tmp_path):

@@ -116,7 +116,7 @@ def every_kind_of_cache():
     return fill_weights(keras.Model({"target": target}, x), seed=3)
 
 
-@pytest.mark.on_pytorch
+@pytest.mark.every_backend
 def test_scores_are_those_of_the_whole_model():
     """Each hypothesis has its own past, and what is fed of a longer prompt."""
     model, length = every_kind_of_cache(), 9

@@ -97,7 +97,7 @@ def test_steps_are_the_full_call(name, num_global):
 
 @pytest.mark.parametrize(
     "sizes",
-    [[1] * LENGTH, pytest.param([1, 4, 1, 7], marks=pytest.mark.on_pytorch)],
+    [[1] * LENGTH, pytest.param([1, 4, 1, 7], marks=pytest.mark.every_backend)],
 )
 def test_steps_with_all_of_it(sizes):
     layer = made(2, "rotary, grouped", use_sinks=True, soft_cap=2.0)

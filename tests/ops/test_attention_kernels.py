@@ -134,7 +134,7 @@ def compare(mask, features, arrays, tolerance=1e-5):
                 "grouped, relative bias",
                 pytest.mark.on_pytorch,
             ),
-            ("segments", "plain", pytest.mark.on_pytorch),
+            ("segments", "plain", pytest.mark.every_backend),
         )
     ],
 )
