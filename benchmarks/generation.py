@@ -59,7 +59,7 @@ def ours_greedy(batch, tokens=TOKENS):
 
     def call():
         found = decoding.generate(
-            model, {"target": prompt}, max_length=tokens, jit_compile=True
+            model, {"target": prompt}, max_new_tokens=tokens, jit_compile=True
         )
         return keras.ops.convert_to_numpy(found["token_ids"])
 
@@ -135,7 +135,7 @@ def ours_beam(batch):
             model,
             {"source": source},
             start_token_id=2,
-            max_length=BEAM_TOKENS,
+            max_new_tokens=BEAM_TOKENS,
             strategy=decoding.BeamSearch(BEAMS),
             jit_compile=True,
         )

@@ -46,7 +46,7 @@ CALLS = {
     "blockwise, causal": (None, dict(kernel="blockwise", jit=True, causal=True)),
     "blockwise, window": (
         None,
-        dict(kernel="blockwise", jit=True, causal=True, window=WINDOW),
+        dict(kernel="blockwise", jit=True, causal=True, sliding_window=WINDOW),
     ),
     "auto": (None, dict(kernel="auto")),
     "PyTorch": ("torch", dict(peer="torch")),
@@ -57,7 +57,9 @@ CALLS = {
 # In the processes that measure
 
 
-def attention_of(backend, peer=None, kernel="auto", causal=False, window=None, **_):
+def attention_of(
+    backend, peer=None, kernel="auto", causal=False, sliding_window=None, **_
+):
     """A function of query, key and value `(1, T, N, H)`."""
     if peer == "torch":
         import torch
@@ -83,8 +85,8 @@ def attention_of(backend, peer=None, kernel="auto", causal=False, window=None, *
     mask = None
     if causal:
         mask = ops.masks.causal()
-    if window is not None:
-        mask = mask & ops.masks.window(window)
+    if sliding_window is not None:
+        mask = mask & ops.masks.window(sliding_window)
     return lambda query, key, value: ops.dot_product_attention(
         query, key, value, mask=mask, kernel=kernel
     )

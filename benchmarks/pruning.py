@@ -82,7 +82,7 @@ def main():
         translators[name] = serving.Translator(
             smaller,
             *tokenizers,
-            max_length=settings.max_tokens,
+            max_new_tokens=settings.max_tokens,
             max_source_length=settings.max_tokens,
         )
         bleu = training.BleuCallback(

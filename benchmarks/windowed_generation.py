@@ -34,7 +34,7 @@ def build(window):
     x = embedding(ids)
     for _ in range(DEPTH):
         attention = layers.MultiHeadSelfAttention(
-            HEADS, position=layers.RotaryPositionEmbedding(), window=window
+            HEADS, position=layers.RotaryPositionEmbedding(), sliding_window=window
         )
         x = layers.TransformerDecoder(
             4 * WIDTH, HEADS, attention=attention, normalize_first=True
@@ -50,7 +50,11 @@ def write(window, tokens):
     start = time.perf_counter()
     name = "all" if window is None else window
     for token in decoding.stream(
-        model, [[5, 6, 7]], end_token_id=WORDS - 1, max_length=tokens, min_length=tokens
+        model,
+        [[5, 6, 7]],
+        end_token_id=WORDS - 1,
+        max_new_tokens=tokens,
+        min_new_tokens=tokens,
     ):
         del token
         stamps.append(time.perf_counter() - start)

@@ -147,7 +147,7 @@ def reversed_right(model, rng, length, rows=64):
         {"source": inputs["source"]},
         start_token_id=START,
         end_token_id=END,
-        max_length=max(LENGTHS) + 1,
+        max_new_tokens=max(LENGTHS) + 1,
         jit_compile=False,
     )
     found = keras.ops.convert_to_numpy(found["token_ids"])[:, 0, : length + 1]
@@ -218,7 +218,7 @@ def translation(name, arguments):
     model = build(name, *sizes, arguments.width, dropout)
     steps = fit(model, data, arguments.minutes, arguments.rate or 4e-3)
     translate = serving.Translator(
-        model, *tokenizers, max_length=64, max_source_length=64
+        model, *tokenizers, max_new_tokens=64, max_source_length=64
     )
     bleu = training.BleuCallback(translate, *zip(*valid), batch_size=100)
     score = bleu.evaluate()

@@ -177,7 +177,7 @@ def translate(arguments, folder):
         return serving.Translator(
             model,
             *tokenizers,
-            max_length=arguments.max_tokens,
+            max_new_tokens=arguments.max_tokens,
             max_source_length=arguments.max_tokens,
         )
 

@@ -220,7 +220,7 @@ def continuations(model, tokenizer, prompts, max_length, strategy=None):
         model,
         {"target": ids},
         end_token_id=tokenizer.end_token_id,
-        max_length=max_length,
+        max_new_tokens=max_length,
         strategy=strategy,
     )
     # As one text: a space between the two would be lost at the start of the second.
@@ -266,7 +266,7 @@ def export_and_ask(arguments, folder, model, tokenizer):
         model,
         folder / "saved_model",
         tokenizer,
-        max_length=arguments.sample_tokens,
+        max_new_tokens=arguments.sample_tokens,
         max_prompt_length=arguments.context,
         overwrite=True,
     )

@@ -74,7 +74,7 @@ KINDS = {
     ),
     "rotary, window of 128": lambda n: (
         None,
-        layers.MultiHeadSelfAttention(HEADS, position=rotary(), window=128),
+        layers.MultiHeadSelfAttention(HEADS, position=rotary(), sliding_window=128),
     ),
     "linear attention, sinusoidal": lambda n: (
         layers.SinusoidalPositionEmbedding(),

@@ -299,7 +299,7 @@ def export_and_ask(arguments, folder, model, valid_pairs, translate):
         folder / "saved_model",
         translate.source_tokenizer,
         translate.target_tokenizer,
-        max_length=arguments.max_tokens,
+        max_new_tokens=arguments.max_tokens,
         max_source_length=arguments.max_tokens,
         overwrite=True,
     )
@@ -362,7 +362,7 @@ def main():
         model,
         source_tokenizer,
         target_tokenizer,
-        max_length=arguments.max_tokens,
+        max_new_tokens=arguments.max_tokens,
         max_source_length=arguments.max_tokens,
     )
     train(arguments, folder, model, train_data, valid_data, valid_pairs, translate)

@@ -192,7 +192,10 @@ def test_the_walk_finds(bad):
 
 
 GOOD = {
-    "downward": ("decoding/new.py", "from keras_attn.layers.residual import residual"),
+    "downward": (
+        "decoding/new.py",
+        "from keras_attn.layers.transformer.residual import residual",
+    ),
     "within": ("ops/new.py", "from keras_attn.ops.masks import Span"),
     "relative": ("ops/new.py", "from .masks import Span"),
     "inside a function": (

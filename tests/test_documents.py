@@ -40,7 +40,9 @@ def test_migration():
     ours, theirs, prompt = after["model"], before["model"], before["prompt"]
     ours.set_weights(theirs.get_weights())
     length = before["LENGTH"] - prompt.shape[1]
-    found = after["decoding"].generate(ours, prompt, end_token_id=3, max_length=length)
+    found = after["decoding"].generate(
+        ours, prompt, end_token_id=3, max_new_tokens=length
+    )
     written = int(found["lengths"][0, 0])
     expected = keras.ops.convert_to_numpy(theirs.generate(prompt))
     expected = expected[0, prompt.shape[1] :][:written]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn import graph
+from keras_attn._graph import functional
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def two_inputs():
 def replay(model, values):
     """The model's output, by calling what `calls` gives one after another."""
     values = dict(values)
-    for call in graph.read(model).calls:
-        args, kwargs = graph.map_tensors(
+    for call in functional.read(model).calls:
+        args, kwargs = functional.map_tensors(
             lambda tensor: values[id(tensor)], (call.args, call.kwargs)
         )
         outputs = keras.tree.flatten(call.operation(*args, **kwargs))
@@ -43,7 +43,7 @@ def replay(model, values):
 
 def test_calls_are_every_call_in_an_order_to_replay(two_inputs):
     model, _ = two_inputs
-    names = [call.operation.name for call in graph.read(model).calls]
+    names = [call.operation.name for call in functional.read(model).calls]
     assert names.count("shared") == 2
     assert len(names) == 5
     assert names[-1] == "head"
@@ -60,14 +60,14 @@ def test_calls_leave_out_what_the_model_does_not_use():
     shared = keras.layers.Dense(4, name="shared")
     used = shared(a)
     shared(used)  # another model's business
-    assert len(graph.read(keras.Model(a, used)).calls) == 1
+    assert len(functional.read(keras.Model(a, used)).calls) == 1
 
 
 def test_calls_of_a_sequential_model():
     model = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)]
     )
-    calls = graph.read(model).calls
+    calls = functional.read(model).calls
     assert [call.operation for call in calls] == model.layers
     assert calls[0].inputs == [model.inputs[0]]
 
@@ -80,7 +80,7 @@ def test_nested_models_are_opened():
     a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
     first = inner(keras.layers.Dense(4, name="dense")(a))
     model = keras.Model({"a": a, "b": b}, sequential(ops.add(first, inner(b))))
-    flat = graph.read(model)
+    flat = functional.read(model)
     operations = [call.operation for call in flat.calls]
     assert not any(isinstance(operation, keras.Model) for operation in operations)
     assert operations.count(inner.get_layer("dense")) == 3
@@ -96,25 +96,25 @@ def test_nested_models_are_opened():
 
 
 def test_unused_name():
-    assert graph.unused_name("x", set()) == "x"
-    assert graph.unused_name("x", {"x", "x_1"}) == "x_2"
+    assert functional.unused_name("x", set()) == "x"
+    assert functional.unused_name("x", {"x", "x_1"}) == "x_2"
 
 
 def test_least_attribute():
     x = keras.Input((4,))
     layers = [keras.layers.Dense(units) for units in (5, 3, 4)]
-    calls = graph.read(keras.Sequential([x, *layers])).calls
-    assert graph.least_attribute(calls, "units") == 3
-    assert graph.least_attribute(calls, "rate") is None
+    calls = functional.read(keras.Sequential([x, *layers])).calls
+    assert functional.least_attribute(calls, "units") == 3
+    assert functional.least_attribute(calls, "rate") is None
     told = dataclasses.replace(calls[-1], kwargs={"training": True})
-    assert graph.least_attribute([told], "units", unless="training") is None
+    assert functional.least_attribute([told], "units", unless="training") is None
 
 
 def test_a_call_knows_its_arguments_by_name():
     query, value = keras.Input((5, 8)), keras.Input((7, 8))
     layer = keras.layers.MultiHeadAttention(2, 4)
     model = keras.Model([query, value], layer(query, value=value, use_causal_mask=True))
-    (call,) = graph.read(model).calls
+    (call,) = functional.read(model).calls
     arguments = call.arguments()
     assert arguments["query"] is query
     assert arguments["value"] is value
@@ -127,38 +127,38 @@ def test_a_call_knows_its_arguments_by_name():
 
 def test_dependents_follow_one_input_only(two_inputs):
     model, tensors = two_inputs
-    found = graph.dependents(graph.read(model).calls, [tensors["a"]])
+    found = functional.dependents(functional.read(model).calls, [tensors["a"]])
     names = {name for name, tensor in tensors.items() if id(tensor) in found}
     assert names == {"a", "first", "total", "output"}
 
 
 def test_frontier_is_where_fixed_tensors_meet_moving_ones(two_inputs):
     model, tensors = two_inputs
-    calls = graph.read(model).calls
-    moving = graph.dependents(calls, [tensors["a"]])
-    assert graph.frontier(calls, moving) == [tensors["second"]]
-    everything = graph.dependents(calls, model.inputs)
-    assert graph.frontier(calls, everything) == []
+    calls = functional.read(model).calls
+    moving = functional.dependents(calls, [tensors["a"]])
+    assert functional.frontier(calls, moving) == [tensors["second"]]
+    everything = functional.dependents(calls, model.inputs)
+    assert functional.frontier(calls, everything) == []
 
 
 def test_a_frontier_tensor_comes_once_however_often_it_is_used():
     a, b = keras.Input((4,)), keras.Input((4,))
     fixed = keras.layers.Dense(4)(b)
     output = ops.multiply(ops.add(a, fixed), fixed)
-    calls = graph.read(keras.Model([a, b], output)).calls
-    assert graph.frontier(calls, graph.dependents(calls, [a])) == [fixed]
+    calls = functional.read(keras.Model([a, b], output)).calls
+    assert functional.frontier(calls, functional.dependents(calls, [a])) == [fixed]
 
 
 def test_map_tensors_reaches_nested_ones_and_leaves_the_rest():
     a, b = keras.Input((4,)), keras.Input((5,))
     structure = {"x": [a, 3, None], "y": (b, "word", {"z": a})}
-    mapped = graph.map_tensors(lambda tensor: tensor.shape[-1], structure)
+    mapped = functional.map_tensors(lambda tensor: tensor.shape[-1], structure)
     assert mapped == {"x": [4, 3, None], "y": (5, "word", {"z": 4})}
-    assert graph.tensors_in(structure) == [a, b, a]
+    assert functional.tensors_in(structure) == [a, b, a]
 
 
 def test_check_functional_tells_what_it_got(two_inputs):
-    graph.check_functional(two_inputs[0])
+    functional.check_functional(two_inputs[0])
 
     class Subclassed(keras.Model):
         def call(self, inputs):
@@ -171,14 +171,14 @@ def test_check_functional_tells_what_it_got(two_inputs):
         None,
     ):
         with pytest.raises(ValueError, match="Functional.*Received: model="):
-            graph.check_functional(bad)
+            functional.check_functional(bad)
 
 
 def test_input_structure_is_how_the_model_is_called(two_inputs):
     model, tensors = two_inputs
-    assert graph.input_structure(model) == [tensors["a"], tensors["b"]]
+    assert functional.input_structure(model) == [tensors["a"], tensors["b"]]
     a = keras.Input((4,), name="a")
-    assert graph.input_structure(keras.Model({"a": a}, ops.add(a, 1))) == {"a": a}
-    assert graph.input_structure(keras.Model(a, ops.add(a, 1))) is a
+    assert functional.input_structure(keras.Model({"a": a}, ops.add(a, 1))) == {"a": a}
+    assert functional.input_structure(keras.Model(a, ops.add(a, 1))) is a
     sequential = keras.Sequential([a, keras.layers.Dense(2)])
-    assert graph.input_structure(sequential) is sequential.inputs[0]
+    assert functional.input_structure(sequential) is sequential.inputs[0]

@@ -1,6 +1,6 @@
 """Activations by the names that configs of published models have for them."""
 
-from keras_attn.layers.activations import gelu_tanh, quick_gelu
+from keras_attn.layers._internal.activations import gelu_tanh, quick_gelu
 
 __all__ = ["named"]
 

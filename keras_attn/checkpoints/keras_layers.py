@@ -70,10 +70,10 @@ def _counterpart(layer):
 _RENAMED = {
     "head_dim": "key_dim",
     "num_query_heads": "num_heads",
-    "num_key_value_heads": "num_kv_heads",
+    "num_key_value_heads": "num_key_value_heads",
     "output_shape": "output_dim",
     "sliding_window": "window",
-    "use_gate": "use_output_gate",
+    "use_gate": "use_gate",
 }
 _DROPPED = (
     *("activity_regularizer", "attention_axes"),

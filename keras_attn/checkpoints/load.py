@@ -12,7 +12,7 @@ from keras_attn.checkpoints.family import Options
 from keras_attn.checkpoints.folder import Folder
 from keras_attn.checkpoints.published_model import PublishedModel
 from keras_attn.checkpoints.sentence_embedding import pooling_of
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers._internal.arguments import positive_int
 
 __all__ = ["load"]
 

@@ -7,7 +7,7 @@ import shutil
 import keras
 import numpy as np
 
-from keras_attn import whole_folder
+from keras_attn import _atomic_folder
 from keras_attn.checkpoints.families import FAMILIES
 from keras_attn.checkpoints.folder import CONFIG, INDEX, WEIGHTS, Config
 from keras_attn.checkpoints.published_model import PublishedModel
@@ -65,7 +65,7 @@ def save(
             "Expected a model that `checkpoints.load` has given; the format has no "
             f"way to describe others. Received: model={model}"
         )
-    path = whole_folder.check_path(path, overwrite, "a published model", CONFIG)
+    path = _atomic_folder.check_path(path, overwrite, "a published model", CONFIG)
     beside = []
     if tokenizer_from is not None:
         is_embedder = model.published.get("pooling") is not None
@@ -86,7 +86,7 @@ def save(
                 name = name.removeprefix(family.base)
             yield name, np.ascontiguousarray(array)
 
-    with whole_folder.write(path) as folder:
+    with _atomic_folder.write(path) as folder:
         content = {**config, "dtype": dtype, "torch_dtype": dtype}
         _write_json(folder / CONFIG, content)
         for file, content in _beside_weights(model).items():

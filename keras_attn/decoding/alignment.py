@@ -1,127 +1,106 @@
-"""Which of the tensors that do not depend on the target run beside it.
-
-Segment ids do, position by position; an encoder's output that is attended to does
-not. Where both lengths are free their shapes look alike. So each call is tried with a
-target of one length and other tensors of another: what makes it fail runs beside.
-"""
-
-import itertools
+"""Which source tokens a generated token was made from, by cross-attention."""
 
 import keras
+from keras import ops
 
-from keras_attn import graph
-from keras_attn.decoding.recurrent import has_step
+from keras_attn._graph import functional
+from keras_attn._graph.attention_probe import probe
+from keras_attn.decoding.loop import prompt_lengths
 
-__all__ = ["beside_the_target", "may_run_beside"]
-
-# Small, since learned positions may be few; not 1, which goes with every length.
-TARGET_LENGTH, OTHER_LENGTH = 2, 3
-
-
-def beside_the_target(calls, moving, target):
-    """What calls read at the positions of their target tokens only.
-
-    Layers with a cache are left out: they say themselves what is a context.
-
-    Args:
-        calls: those of a `Graph` that are to be replayed.
-        moving: ids of the tensors that depend on the target.
-        target: the `keras.KerasTensor` of the target ids.
-
-    Returns:
-        A dict from such calls to sets of `id(tensor)`.
-    """
-    if not any(_candidates(call, moving) for call in calls):
-        return {}
-    known = {id(target): _moving_spec(target)}
-    found = {}
-    for call in calls:
-        candidates = _candidates(call, moving)
-        for chosen in _subsets(candidates):
-            outputs = _outputs(call, known, chosen, traced=bool(candidates))
-            if outputs is not None:
-                break
-        else:
-            chosen, outputs = (), [_moving_spec(tensor) for tensor in call.outputs]
-        known.update(zip(map(id, call.outputs), outputs))
-        if chosen:
-            found[call] = {id(tensor) for tensor in chosen}
-    return found
+__all__ = ["TokenAlignment"]
 
 
-def may_run_beside(tensor):
-    """Whether it has positions, and not one that goes with all of the target's."""
-    return len(tensor.shape) > 1 and tensor.shape[1] != 1
+class TokenAlignment:
+    """The cross-attention of generated tokens, as a pure function of tensors.
 
-
-def _candidates(call, moving):
-    if has_step(call.operation):
-        return []
-    tensors = {id(tensor): tensor for tensor in call.inputs if id(tensor) not in moving}
-    return [tensor for tensor in tensors.values() if may_run_beside(tensor)]
-
-
-def _subsets(tensors):
-    """None of them first, all of them last."""
-    for size in range(len(tensors) + 1):
-        yield from itertools.combinations(tensors, size)
-
-
-def _outputs(call, known, beside, traced):
-    """The call's output specs, `beside` being as long as the target; None if it fails.
+    The whole model is run once more over what was found. The weights are those of the
+    last cross-attention of the graph, the mean of its heads.
 
     Args:
-        call: a `Call`.
-        known: id -> spec of the moving tensors so far.
-        beside: fixed tensors.
-        traced: bool, whether to trace the call, since a layer may tell the shape of
-            its output without a look at all of its inputs.
+        model: a Functional model.
+        target: the name of its input that grows.
+        start_token_id: int, the prompt of rows that come without one.
+        padding_id: int, what prompts are padded with.
+
+    Raises:
+        ValueError: if the model has no cross-attention.
     """
-    beside = {id(tensor) for tensor in beside}
 
-    def spec(tensor):
-        if id(tensor) in known:
-            return known[id(tensor)]
-        return _moving_spec(tensor) if id(tensor) in beside else _fixed_spec(tensor)
+    def __init__(self, model, target, start_token_id, padding_id=0):
+        self.target = target
+        self.start_token_id = start_token_id
+        self.padding_id = padding_id
+        self.input_names = [tensor.name for tensor in model.inputs]
+        try:
+            probed = probe(model)
+        except ValueError as error:
+            raise ValueError(f"`return_alignment` asks for weights: {error}") from error
+        grown = [tensor for tensor in model.inputs if tensor.name == target]
+        moving = functional.dependents(functional.read(model).calls, grown)
+        names = [
+            name
+            for name, call in probed.calls.items()
+            if _is_cross_attention(name, call, moving)
+        ]
+        if not names:
+            raise ValueError(
+                "`return_alignment` needs a cross-attention layer of keras_attn, from "
+                "the target to what does not depend on it. Received: a model with the "
+                "attentions "
+                f"{sorted(probed.calls)}"
+            )
+        weights = probed.model.output[names[-1]]
+        self.weights = keras.Model(probed.model.inputs, weights)
 
-    operation = call.operation
-    if has_step(operation):
-        return [_moving_spec(tensor) for tensor in call.outputs]
-    args, kwargs = graph.map_tensors(spec, (call.args, call.kwargs))
-    try:
-        if traced:
-            run = _Run(call)
-            outputs = run.compute_output_spec([spec(tensor) for tensor in call.inputs])
-        else:
-            outputs = operation.compute_output_spec(*args, **kwargs)
-    except Exception:
-        # Each backend and layer has errors of its own for shapes that do not fit.
-        return None
-    outputs = keras.tree.flatten(outputs)
-    return outputs if len(outputs) == len(call.outputs) else None
+    def __call__(self, inputs, found):
+        """Alignment weights, `(B, R, L, S)`.
+
+        Args:
+            inputs: dict of the model's inputs, the prompt among them or not.
+            found: what the search found; see `keras_attn.decoding.generate`.
+        """
+        token_ids, lengths = found["token_ids"], found["lengths"]
+        rows, hypotheses, length = ops.shape(token_ids)
+        times = rows * hypotheses
+        prompt = inputs.get(self.target)
+        if prompt is None:
+            prompt = ops.full((rows, 1), self.start_token_id, dtype="int32")
+        given = {
+            name: ops.repeat(tensor, hypotheses, axis=0)
+            for name, tensor in {**inputs, self.target: prompt}.items()
+        }
+        generated = ops.reshape(token_ids, (times, length))
+        before = prompt_lengths(given[self.target], self.padding_id)
+        target = _joined(given[self.target], before, generated)
+        tensors = [{**given, self.target: target}[name] for name in self.input_names]
+        weights = ops.mean(self.weights(tensors, training=False), axis=1)
+        # What a token was made from is seen at the position before it.
+        place = ops.expand_dims(before - 1, 1) + ops.arange(length, dtype="int32")
+        weights = ops.take_along_axis(weights, ops.expand_dims(place, -1), axis=1)
+        keep = ops.arange(length, dtype="int32") < ops.reshape(lengths, (-1, 1))
+        weights = ops.where(ops.expand_dims(keep, -1), weights, 0.0)
+        return ops.reshape(weights, (rows, hypotheses, length, ops.shape(weights)[-1]))
 
 
-class _Run(keras.layers.Layer):
-    """A call as a layer of its own, whose output shape Keras finds by tracing it."""
-
-    def __init__(self, call):
-        super().__init__(dtype=getattr(call.operation, "dtype_policy", None))
-        self._call = lambda: call  # in a lambda, or Keras would track what is in it
-        self.built = True
-
-    def call(self, tensors):
-        return graph.call_again(self._call(), tensors)
+def _joined(prompt, before, generated):
+    """Prompts, `before` tokens each, with what followed, but for the last token."""
+    room, length = ops.shape(prompt)[1], ops.shape(generated)[1]
+    place = ops.arange(room + length - 1, dtype="int32")[None]
+    count = place - before[:, None]
+    of_prompt = ops.take(prompt, ops.clip(place[0], 0, room - 1), axis=1)
+    of_generated = ops.take_along_axis(generated, ops.clip(count, 0, length - 1), 1)
+    return ops.where(count < 0, of_prompt, of_generated)
 
 
-def _moving_spec(tensor):
-    return _spec(tensor, (tensor.shape[0], TARGET_LENGTH, *tensor.shape[2:]))
-
-
-def _fixed_spec(tensor):
-    return _spec(tensor, tensor.shape)
-
-
-def _spec(tensor, shape):
-    batch, *axes = shape
-    axes = [OTHER_LENGTH if axis is None else axis for axis in axes]
-    return keras.KerasTensor((batch, *axes), dtype=tensor.dtype)
+def _is_cross_attention(name, call, moving):
+    operation, arguments = call.operation, call.arguments()
+    contexts = [
+        tensor
+        for argument in getattr(operation, "context_arguments", ())
+        for tensor in functional.tensors_in(arguments.get(argument))
+    ]
+    if not contexts or any(id(tensor) in moving for tensor in contexts):
+        return False
+    if not any(id(tensor) in moving for tensor in call.outputs):
+        return False
+    return "/" not in name or name.endswith("/cross_attention")

@@ -1,8 +1,8 @@
 """Generation: tokens from a training model, by any strategy."""
 
-from keras_attn.decoding.compiled import compiled, uses_xla
+from keras_attn.decoding.alignment import TokenAlignment
+from keras_attn.decoding.compile import compiled, uses_xla
 from keras_attn.decoding.request import Request
-from keras_attn.decoding.token_alignment import TokenAlignment
 
 __all__ = ["generate"]
 

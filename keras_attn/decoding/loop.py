@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.decoding.constraints import Constraints
-from keras_attn.decoding.strategy import Strategy
-from keras_attn.ops.products import KernelsTransposedOnce
+from keras_attn.decoding.strategies.base import Strategy
+from keras_attn.decoding.strategies.logits_processors import Constraints
+from keras_attn.ops.matmul import KernelsTransposedOnce
 
 __all__ = ["DecodingLoop", "Search", "prompt_lengths"]
 
@@ -48,7 +48,7 @@ class DecodingLoop:
         step: a `StepModel` with room for the prompt and `max_length - 1` tokens.
         search: a `Search`.
         transpose_kernels: bool, whether kernels are transposed once, before the loop,
-            as is best where XLA compiles it; see `keras_attn.ops.products`.
+            as is best where XLA compiles it; see `keras_attn.ops.matmul`.
     """
 
     def __init__(self, step, search, transpose_kernels=False):

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_attn.ops.values import check_ids
+from keras_attn.ops.concrete import check_ids
 
 __all__ = ["checked_prefix", "shortest_prompt"]
 

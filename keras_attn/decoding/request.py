@@ -5,18 +5,18 @@ import weakref
 import numpy as np
 from keras import ops
 
-from keras_attn import graph
-from keras_attn.decoding.beside_inputs import continue_inputs
-from keras_attn.decoding.constraints import Constraints
-from keras_attn.decoding.endpoints import find_target, with_one_output
+from keras_attn._graph import functional
+from keras_attn.decoding.extend_inputs import continue_inputs
 from keras_attn.decoding.loop import DecodingLoop, Search
 from keras_attn.decoding.prompts import checked_prefix, shortest_prompt
 from keras_attn.decoding.ragged_ids import absent_id, filled, ragged_rows
-from keras_attn.decoding.sampler_strategy import as_strategy
-from keras_attn.decoding.step_model import step_model
-from keras_attn.decoding.vocabulary import masked_id, masked_ids, vocabulary_sizes
-from keras_attn.layers.arguments import is_int, positive_int
-from keras_attn.ops.values import check_ids
+from keras_attn.decoding.step.model_info import find_target, with_one_output
+from keras_attn.decoding.step.step_model import step_model
+from keras_attn.decoding.step.vocabulary import masked_id, masked_ids, vocabulary_sizes
+from keras_attn.decoding.strategies.keras_hub import as_strategy
+from keras_attn.decoding.strategies.logits_processors import Constraints
+from keras_attn.layers._internal.arguments import is_int, positive_int
+from keras_attn.ops.concrete import check_ids
 
 __all__ = ["Request"]
 
@@ -48,7 +48,7 @@ class Request:
         banned_token_ids,
         padding_id=None,
     ):
-        graph.check_functional(model)
+        functional.check_functional(model)
         self.model = with_one_output(model, output)
         strategy = as_strategy(strategy)
         max_length = positive_int("max_length", max_length)

@@ -3,9 +3,9 @@
 import numpy as np
 from keras import ops
 
-from keras_attn.decoding.compiled import compiled
-from keras_attn.decoding.greedy_search import OneByOne
+from keras_attn.decoding.compile import compiled
 from keras_attn.decoding.request import Request
+from keras_attn.decoding.strategies.greedy_search import OneByOne
 
 __all__ = ["stream"]
 

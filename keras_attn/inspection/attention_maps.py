@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_attn import graph
-from keras_attn.probe import probe
+from keras_attn._graph import functional
+from keras_attn._graph.attention_probe import probe
 
 __all__ = ["attention_maps"]
 
@@ -31,14 +31,14 @@ def attention_maps(model, inputs):
         >>> maps["decoder_5/cross_attention"].shape
         (1, 8, 12, 10)
     """
-    graph.check_functional(model)
+    functional.check_functional(model)
     maps = probe(model).model(_tensors(model, inputs), training=False)
     return {name: keras.ops.convert_to_numpy(value) for name, value in maps.items()}
 
 
 def _tensors(model, inputs):
     """`inputs` in the model's own structure, as tensors."""
-    structure = graph.input_structure(model)
+    structure = functional.input_structure(model)
     is_dict = isinstance(inputs, dict)
     names = [tensor.name for tensor in model.inputs]
     keys = list(structure) if isinstance(structure, dict) else names

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from keras_attn.layers import arguments
+from keras_attn.layers._internal import arguments
 
 __all__ = ["PARTS", "count_configuration"]
 

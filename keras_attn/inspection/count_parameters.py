@@ -5,8 +5,8 @@ import keras
 from keras_attn import layers
 from keras_attn._keras_internals import is_functional, recorded_calls
 from keras_attn.inspection.count_configuration import PARTS, count_configuration
-from keras_attn.layers import arguments
-from keras_attn.layers.attention_base import AttentionBase
+from keras_attn.layers._internal import arguments
+from keras_attn.layers.attention.attention_base import AttentionBase
 
 __all__ = ["count_parameters"]
 

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_attn._keras_internals import implicit_mask, set_implicit_mask
 from keras_attn.inspection.multi_head_layers import multi_head_layers
-from keras_attn.layers.head_gates import head_gates
+from keras_attn.layers.attention.head_gates import head_gates
 
 __all__ = ["head_importance"]
 

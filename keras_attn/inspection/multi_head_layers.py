@@ -1,10 +1,10 @@
 """The multi-head attention layers of a model, by the names of their maps."""
 
-from keras_attn import graph
-from keras_attn.layers.multi_head_base import MultiHeadBase
-from keras_attn.layers.recurrent_decoder import RecurrentDecoder
-from keras_attn.layers.transformer_block import TransformerBlock
-from keras_attn.probe import probe
+from keras_attn._graph import functional
+from keras_attn._graph.attention_probe import probe
+from keras_attn.layers.attention.multi_head_base import MultiHeadBase
+from keras_attn.layers.recurrent.decoder import RecurrentDecoder
+from keras_attn.layers.transformer.block import TransformerBlock
 
 __all__ = ["attention_parts", "multi_head_layers"]
 
@@ -22,7 +22,7 @@ def multi_head_layers(model):
     Raises:
         ValueError: if `model` is not Functional, or has no such layer in it.
     """
-    graph.check_functional(model)
+    functional.check_functional(model)
     found = {}
     for name, call in probe(model).calls.items():
         is_cross = name.endswith("/cross_attention")

@@ -6,7 +6,7 @@ import operator
 import keras
 import numpy as np
 
-from keras_attn import graph
+from keras_attn._graph import functional
 from keras_attn._keras_internals import inner_layers, is_functional
 from keras_attn.inspection.multi_head_layers import attention_parts, multi_head_layers
 
@@ -47,7 +47,7 @@ def prune_heads(model, heads):
         Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4
         (https://arxiv.org/abs/1905.10650).
     """
-    graph.check_functional(model)
+    functional.check_functional(model)
     for path, layer in inner_layers(model):
         if getattr(layer, "lora_enabled", False):
             raise ValueError(
@@ -97,7 +97,7 @@ def _check_heads_stand_alone(name, layer):
     if layer.cache_heads != layer.num_heads or bias is not None:
         raise ValueError(
             f"Heads of '{name}' cannot be pruned one by one: they share keys, or have "
-            f"biases by their number. Received: num_kv_heads={layer.num_kv_heads}, "
+            f"biases by their number. Received: num_key_value_heads={layer.num_key_value_heads}, "
             f"position={layer.position}"
         )
 
@@ -114,13 +114,15 @@ class _Copier:
         if isinstance(model, keras.Sequential):
             copies = map(self.copy_of, model.layers)
             return keras.Sequential([_new(model.inputs[0]), *copies], name=model.name)
-        inputs = graph.map_tensors(_new, model.input)
-        values = dict(zip(map(id, model.inputs), graph.tensors_in(inputs)))
-        for call in graph.unopened_calls(model):
-            args, kwargs = graph.arguments_on(values, call.args, call.kwargs)
+        inputs = functional.map_tensors(_new, model.input)
+        values = dict(zip(map(id, model.inputs), functional.tensors_in(inputs)))
+        for call in functional.unopened_calls(model):
+            args, kwargs = functional.arguments_on(values, call.args, call.kwargs)
             outputs = self.copy_of(call.operation)(*args, **kwargs)
             values.update(zip(map(id, call.outputs), keras.tree.flatten(outputs)))
-        outputs = graph.map_tensors(lambda tensor: values[id(tensor)], model.output)
+        outputs = functional.map_tensors(
+            lambda tensor: values[id(tensor)], model.output
+        )
         return keras.Model(inputs, outputs, name=model.name)
 
     def copy_of(self, operation):

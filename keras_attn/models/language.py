@@ -3,7 +3,7 @@
 import keras
 
 from keras_attn import layers
-from keras_attn.layers.arguments import copy_of, positive_int
+from keras_attn.layers._internal.arguments import copy_of, positive_int
 
 __all__ = ["causal_language_model"]
 
@@ -43,7 +43,7 @@ def causal_language_model(
             None for sinusoidal positions, which have no end.
         activation: of the feed-forward networks.
         attention: a layer to make copies of for the blocks' attention, as
-            `MultiHeadSelfAttention(num_heads, window=64)` or `LinearSelfAttention`, in
+            `MultiHeadSelfAttention(num_heads, sliding_window=64)` or `LinearSelfAttention`, in
             place of the usual one; `num_heads` is then its own.
         name, dtype: of the model and of its layers.
 

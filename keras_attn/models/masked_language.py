@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_attn import layers
-from keras_attn.layers.arguments import positive_int
-from keras_attn.layers.output_bias import OutputBias
-from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.layers._internal.arguments import positive_int
+from keras_attn.layers.embedding.output_bias import OutputBias
+from keras_attn.layers.embedding.pooling import TokenPooling
 
 __all__ = ["masked_language_model", "text_classifier"]
 
@@ -18,7 +18,7 @@ def masked_language_model(
     intermediate_dim=3072,
     num_heads=12,
     max_length=512,
-    num_segments=None,
+    num_token_types=None,
     dropout=0.1,
     activation="gelu",
     layer_norm_epsilon=1e-12,
@@ -38,7 +38,7 @@ def masked_language_model(
         intermediate_dim: int, width of the feed-forward networks' middle.
         num_heads: int, attention heads of each layer; must divide `hidden_dim`.
         max_length: int, number of learned positions, the longest text there can be.
-        num_segments: int, number of kinds of segments (BERT's token types: 2, the
+        num_token_types: int, number of kinds of segments (BERT's token types: 2, the
             first and the second sentence); None for a model that knows none.
         dropout: float in [0, 1).
         activation: of the feed-forward networks and of the prediction head.
@@ -48,7 +48,7 @@ def masked_language_model(
     Returns:
         A `keras.Model` from ids int32 `(B, T)`, its input `"tokens"`, to logits
         `(B, T, vocabulary_size)`; those at position `t` are of the token at `t`. With
-        `num_segments` from `{"tokens": (B, T), "segments": (B, T)}`, both int32, where
+        `num_token_types` from `{"tokens": (B, T), "segments": (B, T)}`, both int32, where
         the numbers of the segments begin at 0.
 
     Raises:
@@ -71,7 +71,7 @@ def masked_language_model(
         intermediate_dim,
         num_heads,
         max_length,
-        num_segments,
+        num_token_types,
         dropout,
         activation,
         layer_norm_epsilon,
@@ -94,7 +94,7 @@ def text_classifier(
     intermediate_dim=3072,
     num_heads=12,
     max_length=512,
-    num_segments=None,
+    num_token_types=None,
     dropout=0.1,
     pooling="first",
     activation="gelu",
@@ -114,7 +114,7 @@ def text_classifier(
         pooling: `"first"`, the vector of the first token (BERT's class token), or
             `"mean"`, the mean over the tokens that are not padding, zero where there
             are none.
-        num_layers, hidden_dim, intermediate_dim, num_heads, max_length, num_segments,
+        num_layers, hidden_dim, intermediate_dim, num_heads, max_length, num_token_types,
             dropout, activation, layer_norm_epsilon, name, dtype: see
             `masked_language_model`.
 
@@ -147,13 +147,13 @@ def text_classifier(
         intermediate_dim,
         num_heads,
         max_length,
-        num_segments,
+        num_token_types,
         dropout,
         activation,
         layer_norm_epsilon,
         dtype,
     )
-    tokens = inputs["tokens"] if num_segments else inputs
+    tokens = inputs["tokens"] if num_token_types else inputs
     x = TokenPooling(pooling, dtype=dtype, name="pooled")(x, ops.not_equal(tokens, 0))
     x = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
@@ -167,7 +167,7 @@ def _encoder(
     intermediate_dim,
     num_heads,
     max_length,
-    num_segments,
+    num_token_types,
     dropout,
     activation,
     layer_norm_epsilon,
@@ -176,19 +176,19 @@ def _encoder(
     """What both models begin with: the inputs, `(B, T, D)`, and the embedding."""
     num_layers = positive_int("num_layers", num_layers)
     max_length = positive_int("max_length", max_length)
-    num_segments = positive_int("num_segments", num_segments, optional=True)
+    num_token_types = positive_int("num_token_types", num_token_types, optional=True)
     embedding = layers.TokenEmbedding(
         vocabulary_size, hidden_dim, dtype=dtype, name="embedding"
     )
     inputs = tokens = keras.Input((None,), dtype="int32", name="tokens")
     x = embedding(tokens)
     x = layers.PositionEmbedding(max_length, dtype=dtype, name="position")(x)
-    if num_segments is not None:
+    if num_token_types is not None:
         segments = keras.Input((None,), dtype="int32", name="segments")
         inputs = {"tokens": tokens, "segments": segments}
         # Learned vectors to add, chosen by number, are what it has, and it leaves the
         # mask of the tokens on the sum, other than `keras.layers.Add`.
-        x = layers.PositionEmbedding(num_segments, dtype=dtype, name="segment")(
+        x = layers.PositionEmbedding(num_token_types, dtype=dtype, name="segment")(
             x, positions=segments
         )
     x = keras.layers.LayerNormalization(

@@ -5,8 +5,8 @@ import functools
 import keras
 
 from keras_attn import layers
-from keras_attn.layers.arguments import positive_int
-from keras_attn.layers.attention_base import AttentionBase
+from keras_attn.layers._internal.arguments import positive_int
+from keras_attn.layers.attention.attention_base import AttentionBase
 from keras_attn.models.embeddings import two_embeddings
 
 __all__ = ["recurrent_translator"]

@@ -3,7 +3,7 @@
 import keras
 
 from keras_attn import layers
-from keras_attn.layers.arguments import positive_int
+from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.models.embeddings import two_embeddings
 
 __all__ = ["transformer_translator"]

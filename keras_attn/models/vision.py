@@ -3,7 +3,7 @@
 import keras
 
 from keras_attn import layers
-from keras_attn.layers.arguments import is_int, positive_int
+from keras_attn.layers._internal.arguments import is_int, positive_int
 
 __all__ = ["vision_transformer"]
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from keras_attn import whole_folder
+from keras_attn import _atomic_folder
 
 __all__ = ["OPS_FILE", "check_path", "write"]
 
@@ -14,8 +14,8 @@ OPS_FILE = "non_core_ops.json"
 
 
 def check_path(path, overwrite):
-    """The path to export to; see `keras_attn.whole_folder.check_path`."""
-    return whole_folder.check_path(path, overwrite, "a SavedModel", "saved_model.pb")
+    """The path to export to; see `keras_attn._atomic_folder.check_path`."""
+    return _atomic_folder.check_path(path, overwrite, "a SavedModel", "saved_model.pb")
 
 
 def write(module, path, signatures):
@@ -24,7 +24,7 @@ def write(module, path, signatures):
     Beside the SavedModel's own files there is `non_core_ops.json`: the names of the
     ops that TensorFlow alone does not have, so that a server knows what to load.
     """
-    with whole_folder.write(path) as folder:
+    with _atomic_folder.write(path) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         ops = json.dumps(sorted(non_core_ops(folder)), indent=2)
         (folder / OPS_FILE).write_text(ops + "\n", encoding="utf-8")

@@ -4,11 +4,12 @@ import functools
 
 import tensorflow as tf
 
-from keras_attn.decoding import GreedySearch, Sampling, Strategy, step_model
-from keras_attn.decoding.compiled import uses_xla
-from keras_attn.decoding.constraints import Constraints
+from keras_attn.decoding import GreedySearch, Sampling, Strategy
+from keras_attn.decoding.compile import uses_xla
 from keras_attn.decoding.loop import DecodingLoop, Search, prompt_lengths
-from keras_attn.serving import buckets
+from keras_attn.decoding.step import step_model
+from keras_attn.decoding.strategies.logits_processors import Constraints
+from keras_attn.serving import shape_buckets
 
 __all__ = ["ServedSearch", "check_int"]
 
@@ -72,8 +73,8 @@ class ServedSearch:
         self._fixed_length = longest if are_prompts else ids.shape[1]
         self._row_sizes = self._length_sizes = None
         if jit_compile:
-            self._row_sizes = buckets.doubling(1)
-            self._length_sizes = buckets.doubling(SHORTEST, through=longest)
+            self._row_sizes = shape_buckets.doubling(1)
+            self._length_sizes = shape_buckets.doubling(SHORTEST, through=longest)
         self._prefills, prefill = [1], SHORTEST
         while are_prompts and prefill < longest:
             self._prefills.append(prefill)
@@ -112,12 +113,12 @@ class ServedSearch:
         rows = tf.shape(ids)[0]
         size = tf.maximum(rows, 1)
         if self._row_sizes is not None:
-            size = buckets.next_size(size, self._row_sizes)
+            size = shape_buckets.next_size(size, self._row_sizes)
         draws = self._draw(rows)
         if draws is not None:
-            draws = buckets.padded(draws, size)
+            draws = shape_buckets.padded(draws, size)
             draws = tf.ensure_shape(draws, [None, self._max_length])
-        ids = buckets.padded(ids, size, self._length(ids), self._padding_id)
+        ids = shape_buckets.padded(ids, size, self._length(ids), self._padding_id)
         ids = tf.ensure_shape(ids, [None, self._fixed_length])
         branches = [functools.partial(loop, ids, draws) for loop in self._loops]
         if len(branches) == 1:
@@ -135,7 +136,7 @@ class ServedSearch:
         length = tf.maximum(tf.shape(ids)[1], 1)
         if self._length_sizes is None:
             return length
-        return buckets.next_size(length, self._length_sizes)
+        return shape_buckets.next_size(length, self._length_sizes)
 
     def _draw(self, rows):
         """The random numbers of one request: a row's do not depend on the padding."""

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from keras_attn import graph
-from keras_attn.decoding.endpoints import find_target, length_limit
+from keras_attn._graph import functional
+from keras_attn.decoding.step.model_info import find_target, length_limit
 from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,
@@ -83,7 +83,7 @@ class TextGenerator(TextToText):
             "max_prompt_length", max_prompt_length, 2, ", the start token and a token"
         )
         check_vocabulary(model, tokenizer, "text", target.name, True)
-        room = length_limit(graph.read(model).calls)
+        room = length_limit(functional.read(model).calls)
         if room is not None:
             # The last generated token is not read.
             max_prompt_length = min(max_prompt_length, room - max_length + 1)

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from keras_attn import graph
-from keras_attn.decoding.endpoints import length_limit
-from keras_attn.serving import buckets
+from keras_attn._graph import functional
+from keras_attn.decoding.step.model_info import length_limit
+from keras_attn.serving import shape_buckets
 from keras_attn.serving.search import check_int
 from keras_attn.serving.text_to_text import (
     check_model,
@@ -54,7 +54,7 @@ class TextModel(tf.Module):
         check_vocabulary(model, tokenizer, "text", ids.name, False)
         if labels is not None:
             labels = _checked_labels(model, labels)
-        room = length_limit(graph.read(model).calls)
+        room = length_limit(functional.read(model).calls)
         for limit in (room, ids.shape[1]):
             max_length = max_length if limit is None else min(max_length, limit)
         # The variables themselves, as in `TextToText`; tables are found by themselves.
@@ -68,7 +68,7 @@ class TextModel(tf.Module):
         def answer(text):
             rows = tf.shape(text)[0]
             # A row where there is none: no product is made of nothing.
-            tokens = buckets.padded(read(text), tf.maximum(rows, 1))
+            tokens = shape_buckets.padded(read(text), tf.maximum(rows, 1))
             tokens = tf.ensure_shape(tokens, ids.shape)
             output = model(tf.cast(tokens, ids.dtype), training=False)[:rows]
             if labels is None:

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from keras_attn import graph
-from keras_attn.decoding.vocabulary import masked_ids, vocabulary_sizes
+from keras_attn._graph import functional
+from keras_attn.decoding.step.vocabulary import masked_ids, vocabulary_sizes
 
 __all__ = ["TextToText", "check_model", "check_vocabulary", "graph_function"]
 
@@ -66,7 +66,7 @@ def check_model(model):
             "model saved under another backend loads there). Received: "
             f"backend={keras.backend.backend()}"
         )
-    graph.check_functional(model)
+    functional.check_functional(model)
 
 
 def check_vocabulary(model, tokenizer, kind, ids, is_generated):

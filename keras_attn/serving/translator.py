@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn import graph
-from keras_attn.decoding.endpoints import find_target, length_limit
-from keras_attn.serving import buckets
+from keras_attn._graph import functional
+from keras_attn.decoding.step.model_info import find_target, length_limit
+from keras_attn.serving import shape_buckets
 from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,
@@ -158,10 +158,10 @@ def _two_inputs(model, target):
 
 def _fixed_part(model, target):
     """The calls that do not depend on the target, and what they hand over."""
-    calls = graph.read(model).calls
-    moving = graph.dependents(calls, [target])
+    calls = functional.read(model).calls
+    moving = functional.dependents(calls, [target])
     fixed = [c for c in calls if not any(id(t) in moving for t in c.outputs)]
-    return fixed, graph.frontier(calls, moving)
+    return fixed, functional.frontier(calls, moving)
 
 
 def _hidden_states(source, frontier, padding_id):
@@ -181,7 +181,7 @@ def _hidden_states(source, frontier, padding_id):
     def hidden_states(ids):
         rows, length = tf.unstack(tf.shape(ids))
         length = tf.maximum(length, 1) if source.shape[1] is None else source.shape[1]
-        ids = buckets.padded(ids, tf.maximum(rows, 1), length, padding_id)
+        ids = shape_buckets.padded(ids, tf.maximum(rows, 1), length, padding_id)
         ids = tf.ensure_shape(ids, source.shape)
         states = encoder(tf.cast(ids, source.dtype), training=False)
         mask = tf.not_equal(ids, padding_id)

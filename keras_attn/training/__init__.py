@@ -1,14 +1,14 @@
 """What `model.compile` and `model.fit` need besides a model: schedule, loss, metric
 and callback for models that predict tokens; and what of a model is to be trained."""
 
-from keras_attn.training.bleu_callback import BleuCallback
-from keras_attn.training.freeze import freeze, unfreeze
-from keras_attn.training.inverse_square_root_schedule import InverseSquareRootSchedule
-from keras_attn.training.layerwise_decay import layerwise_decay
-from keras_attn.training.layerwise_optimizer import LayerwiseOptimizer
-from keras_attn.training.lora import enable_lora, merge_lora, remove_lora
-from keras_attn.training.masked_accuracy import MaskedAccuracy
-from keras_attn.training.masked_crossentropy import MaskedCrossentropy
+from keras_attn.training.callbacks import BleuCallback
+from keras_attn.training.fine_tuning.freeze import freeze, unfreeze
+from keras_attn.training.fine_tuning.layerwise_decay import layerwise_decay
+from keras_attn.training.fine_tuning.layerwise_optimizer import LayerwiseOptimizer
+from keras_attn.training.fine_tuning.lora import enable_lora, merge_lora, remove_lora
+from keras_attn.training.losses import MaskedCrossentropy
+from keras_attn.training.metrics import MaskedAccuracy
+from keras_attn.training.schedules import InverseSquareRootSchedule
 
 __all__ = [
     "BleuCallback",

@@ -56,7 +56,9 @@ def check_equal(model, folder):
 def check_same_greedy_tokens(model, folder):
     """Theirs and ours go on alike, past every window, each from its cache."""
     prompt = IDS[[0, 2], :7]
-    found = generate(checkpoints.load(folder), {"target": prompt}, max_length=TOKENS)
+    found = generate(
+        checkpoints.load(folder), {"target": prompt}, max_new_tokens=TOKENS
+    )
     expected = model.generate(
         torch.tensor(prompt, dtype=torch.long),
         attention_mask=torch.ones(prompt.shape, dtype=torch.long),

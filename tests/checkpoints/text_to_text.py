@@ -84,8 +84,8 @@ def generated_by_ours(model, max_length, min_length, num_beams=1):
         {"source": source_of(config)[0]},
         start_token_id=config.decoder_start_token_id,
         end_token_id=config.eos_token_id,
-        max_length=max_length,
-        min_length=min_length,
+        max_new_tokens=max_length,
+        min_new_tokens=min_length,
         banned_token_ids=[config.pad_token_id],
         strategy=decoding.BeamSearch(num_beams, length_penalty=0.0)
         if num_beams > 1

@@ -8,7 +8,7 @@ from keras import ops
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding.compiled import compiled
+from keras_attn.decoding.compile import compiled
 from keras_attn.models import recurrent_translator, transformer_translator
 
 V, D, HEADS = 13, 8, 2
@@ -365,9 +365,9 @@ def rotary_grouped_windowed():
             layers.MultiHeadSelfAttention(
                 HEADS,
                 key_dim=4,
-                num_kv_heads=1,
+                num_key_value_heads=1,
                 position=layers.RotaryPositionEmbedding(),
-                window=window,
+                sliding_window=window,
                 num_global_tokens=num_global,
             )
             for window, num_global in ((3, 0), (2, 1))
@@ -389,14 +389,14 @@ def alibi_and_relative_bias():
 
 def sinks_soft_cap_gate():
     return _blocks_with(
-        layers.MultiHeadSelfAttention(HEADS, use_sinks=True, soft_cap=0.7),
+        layers.MultiHeadSelfAttention(HEADS, use_sinks=True, logit_soft_cap=0.7),
         layers.MultiHeadSelfAttention(
             HEADS,
-            query_key_normalization="rms_norm",
+            qk_norm="rms_norm",
             scale=1.3,
             use_sinks=True,
-            use_output_gate=True,
-            window=3,
+            use_gate=True,
+            sliding_window=3,
         ),
     )
 

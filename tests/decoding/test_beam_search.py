@@ -99,11 +99,14 @@ def every_kind_of_cache():
     for layer in (
         layers.TransformerDecoder(12, 2),
         layers.MultiHeadSelfAttention(
-            4, num_kv_heads=2, key_dim=4, position=layers.RotaryPositionEmbedding()
+            4,
+            num_key_value_heads=2,
+            key_dim=4,
+            position=layers.RotaryPositionEmbedding(),
         ),
         layers.DotProductAttention("general"),
         layers.MultiHeadSelfAttention(2, position=layers.AlibiPositionBias()),
-        layers.MultiHeadSelfAttention(2, window=3),
+        layers.MultiHeadSelfAttention(2, sliding_window=3),
         layers.LinearSelfAttention(2),
         keras.layers.GRU(8, return_sequences=True),
     ):

@@ -42,7 +42,7 @@ def test_frequencies():
     found = generate(
         constant_model(),
         np.ones((200, 1), "int32"),
-        max_length=20,
+        max_new_tokens=20,
         strategy=samplers.RandomSampler(temperature=2.0, seed=5),
     )
     drawn = ops.convert_to_numpy(found["token_ids"])
@@ -65,7 +65,10 @@ def test_a_sampler_of_the_users_own():
             return keras.ops.argsort(probabilities, axis=-1)[:, -2]
 
     found = generate(
-        constant_model(), np.ones((2, 1), "int32"), max_length=3, strategy=SecondBest()
+        constant_model(),
+        np.ones((2, 1), "int32"),
+        max_new_tokens=3,
+        strategy=SecondBest(),
     )
     expected = np.full((2, 1, 3), np.argsort(LOGITS)[-2])
     np.testing.assert_array_equal(ops.convert_to_numpy(found["token_ids"]), expected)

@@ -156,7 +156,7 @@ def test_padding_is_no_repetition():
         prompts,
         strategy=Sampling(top_k=1, repetition_penalty=1e9),
         end_token_id=END,
-        max_length=4,
+        max_new_tokens=4,
         padding_id=END,
     )
     expected = [[[5, 6, END, END]], [[6, END, END, END]]]

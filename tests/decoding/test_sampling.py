@@ -26,7 +26,7 @@ def drawn(rows=ROWS, max_length=1, logits=LOGITS, prompt=1, **options):
         constant_model(logits),
         np.full((rows, 1), prompt, "int32"),
         end_token_id=END,
-        max_length=max_length,
+        max_new_tokens=max_length,
         strategy=Sampling(**options),
     )
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
@@ -103,7 +103,7 @@ def test_without_a_seed_each_call_draws_anew():
     model = constant_model()
     prompt = np.ones((20, 1), "int32")
     first, second = (
-        generate(model, prompt, end_token_id=END, max_length=9, strategy=Sampling())
+        generate(model, prompt, end_token_id=END, max_new_tokens=9, strategy=Sampling())
         for _ in "ab"
     )
     assert not np.array_equal(

@@ -20,7 +20,8 @@ from stacked_models import (
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding import StepModel, generate, step_model
+from keras_attn.decoding import StepModel, generate
+from keras_attn.decoding.step import step_model
 
 LENGTH = 7
 # Tokens a call: a prompt, one, a run of several. Of two lengths, as JAX compiles each.
@@ -420,7 +421,7 @@ def test_a_source_added_position_by_position():
         atol=1e-5,
     )
     with pytest.raises(ValueError, match="'source' runs beside.*length 3, that"):
-        generate(full, {"source": inputs["source"][:, :1]}, 1, max_length=3)
+        generate(full, {"source": inputs["source"][:, :1]}, 1, max_new_tokens=3)
 
 
 def test_generate_continues_segment_ids():
@@ -429,7 +430,7 @@ def test_generate_continues_segment_ids():
     segments = np.array([[1, 1, 2], [3, 4, 0]], "int32")
     given = np.array([[1, 1, 2, 2, 2, 2], [3, 4, 4, 4, 4, 4]], "int32")
     short, long = (
-        generate(full, {"target": prompt, "segments": value}, max_length=4)
+        generate(full, {"target": prompt, "segments": value}, max_new_tokens=4)
         for value in (segments, given)
     )
     for name in short:
@@ -441,7 +442,7 @@ def test_generate_continues_segment_ids():
         assert full_logits(full, inputs)[0, -1].argmax() == token
         row.append(int(token))
     with pytest.raises(ValueError, match="'segments' runs beside.*length 6.* or 3"):
-        generate(full, {"target": prompt, "segments": given[:, :5]}, max_length=4)
+        generate(full, {"target": prompt, "segments": given[:, :5]}, max_new_tokens=4)
     with pytest.raises(ValueError, match="'segments' counts positions"):
         counted = np.array([[1, 2, 3], [1, 2, 0]], "int32")
-        generate(full, {"target": prompt, "segments": counted}, max_length=4)
+        generate(full, {"target": prompt, "segments": counted}, max_new_tokens=4)

@@ -45,21 +45,21 @@ def test_each_token_comes_before_the_next_is_thought_of(translator):
     assert isinstance(tokens, types.GeneratorType)
     # All ten thousand would take minutes.
     first = [next(tokens).item() for _ in range(3)]
-    found = generate(translator, {"source": source}, start_token_id=2, max_length=3)[
-        "token_ids"
-    ]
+    found = generate(
+        translator, {"source": source}, start_token_id=2, max_new_tokens=3
+    )["token_ids"]
     assert first == ops.convert_to_numpy(found)[0, 0].tolist()
 
 
 def test_no_rows_give_no_tokens(language_model):
     assert not [
-        *stream(language_model, {"target": np.ones((0, 3), "int32")}, max_length=4)
+        *stream(language_model, {"target": np.ones((0, 3), "int32")}, max_new_tokens=4)
     ]
 
 
 def test_errors_come_at_once(language_model):
     prompt = {"target": PROMPTS[:, :1]}
     with pytest.raises(ValueError, match="must settle each token as it goes"):
-        stream(language_model, prompt, max_length=4, strategy=BeamSearch(2))
+        stream(language_model, prompt, max_new_tokens=4, strategy=BeamSearch(2))
     with pytest.raises(ValueError, match="`end_token_id` must be in"):
         stream(language_model, prompt, end_token_id=10**6)

@@ -23,7 +23,7 @@ def test_rows_of_the_last_cross_attention(translator, has_prompt):
         inputs,
         start_token_id=2,
         end_token_id=END,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         strategy=BeamSearch(3, num_return_sequences=2),
         return_alignment=True,
     )
@@ -49,4 +49,4 @@ def test_rows_of_the_last_cross_attention(translator, has_prompt):
 def test_a_model_without_cross_attention_is_refused(language_model):
     prompt = {"target": PROMPTS[:, :1]}
     with pytest.raises(ValueError, match="needs a cross-attention layer"):
-        generate(language_model, prompt, max_length=4, return_alignment=True)
+        generate(language_model, prompt, max_new_tokens=4, return_alignment=True)

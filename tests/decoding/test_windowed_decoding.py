@@ -29,11 +29,11 @@ POSITIONS = {
     "plain": dict,
     "rotary, grouped": lambda: {
         "position": layers.RotaryPositionEmbedding(),
-        "num_kv_heads": 2,
+        "num_key_value_heads": 2,
     },
     "ALiBi, multi-query": lambda: {
         "position": layers.AlibiPositionBias(),
-        "num_kv_heads": 1,
+        "num_key_value_heads": 1,
     },
     "relative, sinks": lambda: {
         "position": layers.RelativePositionBias(HEADS, bidirectional=False),
@@ -43,11 +43,11 @@ POSITIONS = {
 }
 
 
-def made(num_global, name="plain", window=WINDOW, **options):
+def made(num_global, name="plain", sliding_window=WINDOW, **options):
     layer = layers.MultiHeadSelfAttention(
         HEADS,
         key_dim=4,
-        window=window,
+        sliding_window=sliding_window,
         num_global_tokens=num_global,
         **POSITIONS[name](),
         **options,
@@ -56,13 +56,13 @@ def made(num_global, name="plain", window=WINDOW, **options):
     return fill_weights(layer)
 
 
-def in_steps(layer, sizes, room=LENGTH, segments=None):
-    spec = layer.cache_spec(BATCH, room, has_segments=segments is not None)
+def in_steps(layer, sizes, room=LENGTH, segment_ids=None):
+    spec = layer.cache_spec(BATCH, room, has_segment_ids=segment_ids is not None)
     cache = {n: keras.ops.zeros(leaf.shape, leaf.dtype) for n, leaf in spec.items()}
     index, outputs = 0, []
     for size in sizes:
         run = slice(index, index + size)
-        more = {} if segments is None else {"segments": segments[:, run]}
+        more = {} if segment_ids is None else {"segment_ids": segment_ids[:, run]}
         output, cache = layer.cached_call(
             keras.ops.convert_to_tensor(X[:, run]),
             padding_mask=KEEP[:, run],
@@ -85,7 +85,7 @@ def test_steps_are_the_full_call(name, num_global):
     layer = made(num_global, name)
     expected = layer(X, padding_mask=KEEP, use_causal_mask=True)
     without = layers.MultiHeadSelfAttention.from_config(
-        {**layer.get_config(), "window": None, "num_global_tokens": 0}
+        {**layer.get_config(), "sliding_window": None, "num_global_tokens": 0}
     )
     without.build(X.shape)
     without.set_weights(layer.get_weights())
@@ -100,9 +100,9 @@ def test_steps_are_the_full_call(name, num_global):
     [[1] * LENGTH, pytest.param([1, 4, 1, 7], marks=pytest.mark.every_backend)],
 )
 def test_steps_with_all_of_it(sizes):
-    layer = made(2, "rotary, grouped", use_sinks=True, soft_cap=2.0)
-    expected = layer(X, padding_mask=KEEP, use_causal_mask=True, segments=SEGMENTS)
-    assert_close(in_steps(layer, sizes, segments=SEGMENTS), expected)
+    layer = made(2, "rotary, grouped", use_sinks=True, logit_soft_cap=2.0)
+    expected = layer(X, padding_mask=KEEP, use_causal_mask=True, segment_ids=SEGMENTS)
+    assert_close(in_steps(layer, sizes, segment_ids=SEGMENTS), expected)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_windows_of_other_sizes(window, num_global, sizes):
 @pytest.mark.parametrize("num_global", [0, 2])
 def test_segments(num_global):
     layer = made(num_global, "ALiBi, multi-query")
-    expected = layer(X, padding_mask=KEEP, use_causal_mask=True, segments=SEGMENTS)
+    expected = layer(X, padding_mask=KEEP, use_causal_mask=True, segment_ids=SEGMENTS)
     for sizes in RUNS:
-        assert_close(in_steps(layer, sizes, segments=SEGMENTS), expected)
+        assert_close(in_steps(layer, sizes, segment_ids=SEGMENTS), expected)
 
 
 @pytest.mark.parametrize("room", [100, 10**6])
 def test_a_cache_is_as_long_as_the_window_and_the_global_tokens(room):
-    spec = made(2, "rotary, grouped").cache_spec(7, room, has_segments=True)
+    spec = made(2, "rotary, grouped").cache_spec(7, room, has_segment_ids=True)
     assert spec["key"].shape == spec["value"].shape == (7 * 2, WINDOW + 2, 4)
     assert spec["keep"].shape == spec["segments"].shape == (7, WINDOW + 2)
     step = decoding.step_model(language_model(), room, validate=False)
@@ -147,9 +147,9 @@ def language_model():
     for num_global in 0, 1:
         attention = layers.MultiHeadSelfAttention(
             4,
-            num_kv_heads=2,
+            num_key_value_heads=2,
             position=layers.RotaryPositionEmbedding(),
-            window=WINDOW,
+            sliding_window=WINDOW,
             num_global_tokens=num_global,
         )
         x = layers.TransformerDecoder(12, 4, attention=attention)(x)
@@ -169,7 +169,7 @@ NEW = 11  # several times the window
 def test_greedy_search(prompt_length):
     prompt = np.random.default_rng(0).integers(1, 13, (3, prompt_length), "int32")
     full = language_model()
-    found = decoding.generate(full, {"target": prompt}, max_length=NEW)
+    found = decoding.generate(full, {"target": prompt}, max_new_tokens=NEW)
     tokens, scores, _ = greedy(full, {}, prompt, -1, NEW)
     np.testing.assert_array_equal(array(found["token_ids"])[:, 0], tokens)
     assert_close(array(found["scores"])[:, 0], scores, 1e-4)
@@ -197,7 +197,7 @@ def test_beam_search():
     found = decoding.generate(
         full,
         {"target": PROMPT},
-        max_length=NEW,
+        max_new_tokens=NEW,
         strategy=decoding.BeamSearch(3, 0.0, 3),
     )
     for row, prompt in enumerate(PROMPT):
@@ -213,11 +213,13 @@ def test_segments_beside_the_target():
         attention = layers.MultiHeadSelfAttention(
             4,
             position=layers.AlibiPositionBias(),
-            window=4,
+            sliding_window=4,
             num_global_tokens=num_global,
         )
-        x = layers.TransformerDecoder(12, 4, attention=attention)(x, segments=segments)
-    x = layers.MultiHeadSelfAttention(2)(x, use_causal_mask=True, segments=segments)
+        x = layers.TransformerDecoder(12, 4, attention=attention)(
+            x, segment_ids=segments
+        )
+    x = layers.MultiHeadSelfAttention(2)(x, use_causal_mask=True, segment_ids=segments)
     full = fill_weights(model(x, segments, target))
     inputs = arrays(full, target=LENGTH)
     inputs["segments"] = np.sort(inputs["segments"] % 3, axis=1)

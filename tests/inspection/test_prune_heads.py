@@ -342,10 +342,10 @@ def test_what_modern_heads_have_besides():
     attention = layers.MultiHeadSelfAttention(
         3,
         position=layers.RotaryPositionEmbedding(),
-        query_key_normalization="rms_norm",
+        qk_norm="rms_norm",
         use_sinks=True,
-        use_output_gate=True,
-        window=3,
+        use_gate=True,
+        sliding_window=3,
         name="modern",
     )
     model = fill_weights(keras.Model(inputs, attention(inputs)))
@@ -358,7 +358,7 @@ def test_what_modern_heads_have_besides():
 
 @pytest.mark.parametrize(
     "options",
-    [dict(num_kv_heads=1), dict(position=layers.AlibiPositionBias())],
+    [dict(num_key_value_heads=1), dict(position=layers.AlibiPositionBias())],
     ids=["grouped", "biased"],
 )
 def test_heads_that_do_not_stand_alone(options):

@@ -87,12 +87,12 @@ EVERY_ATTENTION_ARGUMENT = dict(
     kernel_constraint="max_norm",
     bias_constraint="unit_norm",
     seed=7,
-    num_kv_heads=1,
-    query_key_normalization="rms_norm",
+    num_key_value_heads=1,
+    qk_norm="rms_norm",
     scale=0.5,
-    soft_cap=3.0,
+    logit_soft_cap=3.0,
     use_sinks=True,
-    use_output_gate=True,
+    use_gate=True,
     use_output_bias=True,
 )
 EVERY_LINEAR_ARGUMENT = {
@@ -226,13 +226,19 @@ CASES = {
     "self_attention_window": _case(
         layers.MultiHeadSelfAttention,
         ONE,
-        dict(num_heads=3, window=3, num_global_tokens=2, position=_positions),
+        dict(num_heads=3, sliding_window=3, num_global_tokens=2, position=_positions),
         scores=True,
     ),
     "attention_window": _case(
         layers.MultiHeadAttention,
         {"query": "BTD", "value": "BSE"},
-        dict(num_heads=2, key_dim=4, window=3, num_global_tokens=2, position=_rotary),
+        dict(
+            num_heads=2,
+            key_dim=4,
+            sliding_window=3,
+            num_global_tokens=2,
+            position=_rotary,
+        ),
         scores=True,
     ),
     "alibi": _case(layers.AlibiPositionBias, SCORES, {}),

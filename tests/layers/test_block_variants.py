@@ -9,7 +9,7 @@ from numpy_attention import layer_norm, multi_head_attention
 from tensors import array, assert_close, assert_equal, fill_weights, normal
 
 from keras_attn import layers
-from keras_attn.layers.deep_norm import ScaledInitializer
+from keras_attn.layers.transformer.deep_norm import ScaledInitializer
 
 BATCH, LENGTH, TOTAL, WIDTH, HEADS, MIDDLE = 2, 5, 7, 15, 3, 11
 X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)

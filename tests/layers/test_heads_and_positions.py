@@ -11,7 +11,7 @@ import pytest
 from tensors import array, assert_close, assert_equal, fill_weights, normal
 
 from keras_attn import layers, ops
-from keras_attn.ops import biases
+from keras_attn.ops.position import bias as biases
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 11, 12, 6
 X = normal(BATCH, LENGTH, WIDTH)
@@ -53,7 +53,7 @@ def expected_of(layer, allowed=True, bias=0.0):
         return np.tensordot(x, kernel, axes=1) + weights.get(f"{name}/bias", 0.0)
 
     query, key, value = map(projected, ("query", "key", "value"))
-    if layer.query_key_normalization is not None:
+    if layer.qk_norm is not None:
         query = normalized(query, weights["query_norm/scale"])
         key = normalized(key, weights["key_norm/scale"])
     if layer.position is not None:
@@ -61,44 +61,44 @@ def expected_of(layer, allowed=True, bias=0.0):
     key, value = (np.repeat(z, HEADS // z.shape[2], axis=2) for z in (key, value))
     scale = query.shape[-1] ** -0.5 if layer.scale is None else layer.scale
     scores = np.einsum("btnh,bsnh->bnts", query, key) * scale
-    if layer.soft_cap is not None:
-        scores = layer.soft_cap * np.tanh(scores / layer.soft_cap)
+    if layer.logit_soft_cap is not None:
+        scores = layer.logit_soft_cap * np.tanh(scores / layer.logit_soft_cap)
     exponentials = np.where(allowed, np.exp(scores + bias), 0.0)
     totals = exponentials.sum(-1, keepdims=True)
     if layer.use_sinks:
         totals = totals + np.exp(array(layer.sinks).astype("float64"))[:, None, None]
     shares = exponentials / totals
     attended = np.einsum("bnts,bsnv->btnv", shares, value)
-    if layer.use_output_gate:
+    if layer.use_gate:
         attended /= 1 + np.exp(-projected("gate"))
     output = np.tensordot(attended, weights["attention_output/kernel"], axes=2)
     return output + weights.get("attention_output/bias", 0.0), shares
 
 
 HEAD_OPTIONS = {
-    "grouped": {"num_kv_heads": 2},
-    "grouped by two": {"num_kv_heads": 3, "value_dim": 5},
-    "multi-query": {"num_kv_heads": 1},
-    "query-key normalization": {"query_key_normalization": "rms_norm"},
+    "grouped": {"num_key_value_heads": 2},
+    "grouped by two": {"num_key_value_heads": 3, "value_dim": 5},
+    "multi-query": {"num_key_value_heads": 1},
+    "query-key normalization": {"qk_norm": "rms_norm"},
     "query-key normalization, rotated": {
-        "query_key_normalization": "rms_norm",
+        "qk_norm": "rms_norm",
         "position": lambda: layers.RotaryPositionEmbedding(),
     },
-    "soft cap": {"soft_cap": 0.7},
+    "soft cap": {"logit_soft_cap": 0.7},
     "scale": {"scale": 1.3},
     "sinks": {"use_sinks": True},
-    "output gate": {"use_output_gate": True, "value_dim": 5},
+    "output gate": {"use_gate": True, "value_dim": 5},
     "no bias of the output": {"use_output_bias": False},
     "bias of the output alone": {"use_bias": False, "use_output_bias": True},
     "all together": {
-        "num_kv_heads": 2,
+        "num_key_value_heads": 2,
         "value_dim": 5,
-        "query_key_normalization": "rms_norm",
+        "qk_norm": "rms_norm",
         "position": lambda: layers.RotaryPositionEmbedding(),
-        "soft_cap": 0.7,
+        "logit_soft_cap": 0.7,
         "scale": 1.3,
         "use_sinks": True,
-        "use_output_gate": True,
+        "use_gate": True,
     },
 }
 
@@ -118,7 +118,7 @@ def test_heads(name, causal):
 
 def test_shapes_of_grouped_heads():
     """There are fewer kernels, and a smaller cache."""
-    layer = made(num_kv_heads=2, value_dim=5)
+    layer = made(num_key_value_heads=2, value_dim=5)
     shapes = {
         w.path.split("/")[-2]: w.shape for w in layer.weights if "kernel" in w.path
     }
@@ -196,7 +196,7 @@ def relative():
 @pytest.mark.parametrize("kind", ["ALiBi", "relative"])
 def test_biases_within_attention(kind):
     position = layers.AlibiPositionBias() if kind == "ALiBi" else relative()
-    layer = made(position=position, num_kv_heads=2)
+    layer = made(position=position, num_key_value_heads=2)
     values = alibi_values() if kind == "ALiBi" else relative_values(position)
     layer._position.given = None  # the reference would rotate
     output, _ = expected_of(layer, CAUSAL, values)
@@ -231,9 +231,12 @@ def test_a_rotation_and_a_bias_together():
     ("window", "num_global"), [(1, 0), (3, 0), (3, 2), (LENGTH, 0), (4, LENGTH)]
 )
 def test_a_window_is_a_dense_mask(window, num_global, causal, kernel):
-    options = {"position": layers.RotaryPositionEmbedding(), "num_kv_heads": 2}
+    options = {"position": layers.RotaryPositionEmbedding(), "num_key_value_heads": 2}
     layer = made(
-        window=window, num_global_tokens=num_global, attention_kernel=kernel, **options
+        sliding_window=window,
+        num_global_tokens=num_global,
+        attention_kernel=kernel,
+        **options,
     )
     allowed = np.zeros((LENGTH, LENGTH), bool)
     for i, j in np.ndindex(LENGTH, LENGTH):
@@ -261,11 +264,11 @@ POSITIONS = {
 @pytest.mark.parametrize("causal", [False, True])
 def test_segments_are_a_dense_mask(causal, kernel):
     mixed = np.random.default_rng(0).integers(0, 3, SEGMENTS.shape)  # not in order
-    layer = made(attention_kernel=kernel, num_kv_heads=2)
+    layer = made(attention_kernel=kernel, num_key_value_heads=2)
     for segments in SEGMENTS, mixed:
         same = segments[:, :, None] == segments[:, None]
         expected = layer(X, attention_mask=same, use_causal_mask=causal)
-        assert_close(layer(X, segments=segments, use_causal_mask=causal), expected)
+        assert_close(layer(X, segment_ids=segments, use_causal_mask=causal), expected)
     assert np.abs(array(layer(X, use_causal_mask=causal) - expected)).max() > 0.01
 
 
@@ -273,8 +276,10 @@ def test_segments_are_a_dense_mask(causal, kernel):
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("window", [None, 3])
 def test_packed_sequences_are_as_by_themselves(name, window, kernel):
-    layer = made(position=POSITIONS[name](), window=window, attention_kernel=kernel)
-    found = array(layer(X, segments=SEGMENTS, use_causal_mask=True))
+    layer = made(
+        position=POSITIONS[name](), sliding_window=window, attention_kernel=kernel
+    )
+    found = array(layer(X, segment_ids=SEGMENTS, use_causal_mask=True))
     for row, ids in enumerate(SEGMENTS):
         for segment in np.unique(ids):
             alone = X[row : row + 1, ids == segment]
@@ -294,7 +299,7 @@ def test_segments_of_a_block(block_class):
     block.build(X.shape)
     fill_weights(block)
     x = learned(X, positions=ops.segment_positions(SEGMENTS))
-    found = array(block(x, segments=SEGMENTS))
+    found = array(block(x, segment_ids=SEGMENTS))
     for row, ids in enumerate(SEGMENTS):
         for segment in np.unique(ids):
             expected = block(learned(X[row : row + 1, ids == segment]))
@@ -360,28 +365,43 @@ ROTARY, ALIBI = layers.RotaryPositionEmbedding, layers.AlibiPositionBias
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 0}, "`size` of a window.*at least 1. Received: size=0"),
-        ({"window": -3}, "`size` of a window.*Received: size=-3"),
-        ({"window": 2.0}, "`size` of a window must be an int.*Received: size=2.0"),
-        ({"window": True}, "`size` of a window must be an int.*Received: size=True"),
-        ({"window": "3"}, "`size` of a window must be an int.*Received: size='3'"),
-        ({"window": 3, "num_global_tokens": -1}, "at least 0.*num_global=-1"),
-        ({"window": 3, "num_global_tokens": 1.5}, "at least 0.*num_global=1.5"),
+        ({"sliding_window": 0}, "`size` of a window.*at least 1. Received: size=0"),
+        ({"sliding_window": -3}, "`size` of a window.*Received: size=-3"),
+        (
+            {"sliding_window": 2.0},
+            "`size` of a window must be an int.*Received: size=2.0",
+        ),
+        (
+            {"sliding_window": True},
+            "`size` of a window must be an int.*Received: size=True",
+        ),
+        (
+            {"sliding_window": "3"},
+            "`size` of a window must be an int.*Received: size='3'",
+        ),
+        ({"sliding_window": 3, "num_global_tokens": -1}, "at least 0.*num_global=-1"),
+        ({"sliding_window": 3, "num_global_tokens": 1.5}, "at least 0.*num_global=1.5"),
         ({"num_global_tokens": 2}, "beside a window.*num_global_tokens=2"),
-        ({"num_kv_heads": 4}, "multiple of `num_kv_heads`.*num_kv_heads=4"),
-        ({"num_kv_heads": 12}, "multiple of `num_kv_heads`.*num_kv_heads=12"),
-        ({"num_kv_heads": 0}, "`num_kv_heads` must be a positive int"),
-        ({"num_kv_heads": 2.0}, "`num_kv_heads` must be a positive int"),
+        (
+            {"num_key_value_heads": 4},
+            "multiple of `num_key_value_heads`.*num_key_value_heads=4",
+        ),
+        (
+            {"num_key_value_heads": 12},
+            "multiple of `num_key_value_heads`.*num_key_value_heads=12",
+        ),
+        ({"num_key_value_heads": 0}, "`num_key_value_heads` must be a positive int"),
+        ({"num_key_value_heads": 2.0}, "`num_key_value_heads` must be a positive int"),
         ({"position": "rotary"}, "`position` must be.*Received: position='rotary'"),
         ({"position": layers.PositionEmbedding(9)}, "`position` must be a Rotary"),
         ({"position": [ROTARY(), ROTARY()]}, "two of a kind exclude"),
         ({"position": [ALIBI(), relative()]}, "two of a kind exclude each other"),
-        ({"soft_cap": 0.0}, "`soft_cap` must be a number above 0"),
-        ({"soft_cap": "30"}, "`soft_cap` must be a number above 0"),
+        ({"logit_soft_cap": 0.0}, "`logit_soft_cap` must be a number above 0"),
+        ({"logit_soft_cap": "30"}, "`logit_soft_cap` must be a number above 0"),
         ({"scale": -1.0}, "`scale` must be a number above 0"),
-        ({"query_key_normalization": "l2"}, "`query_key_normalization` must be one of"),
+        ({"qk_norm": "l2"}, "`qk_norm` must be one of"),
         ({"use_sinks": "yes"}, "`use_sinks` must be a bool"),
-        ({"use_output_gate": None}, "`use_output_gate` must be a bool"),
+        ({"use_gate": None}, "`use_gate` must be a bool"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -406,7 +426,7 @@ def test_positions_that_do_not_fit_are_refused(options, message):
         made(**options)
 
 
-@pytest.mark.parametrize("options", [{"position": ROTARY()}, {"window": 3}])
+@pytest.mark.parametrize("options", [{"position": ROTARY()}, {"sliding_window": 3}])
 def test_a_context_has_no_positions(options):
     with pytest.raises(ValueError, match="of one sequence"):
         layers.CrossAttention(HEADS, **options)
@@ -428,8 +448,8 @@ def test_a_context_has_no_positions(options):
 def test_bad_segments_are_refused(segments, message):
     for layer in made(), layers.TransformerEncoder(7, HEADS):
         with pytest.raises(ValueError, match=message):
-            layer(X, segments=segments)
+            layer(X, segment_ids=segments)
         given = keras.Input(segments.shape[1:], dtype=str(segments.dtype))
         if segments.ndim == 2:
             with pytest.raises(ValueError, match=message.split(".*")[0]):
-                layer(keras.Input((LENGTH, WIDTH)), segments=given)
+                layer(keras.Input((LENGTH, WIDTH)), segment_ids=given)

@@ -17,7 +17,8 @@ from tensors import (
 )
 
 from keras_attn import layers
-from keras_attn.decoding import BeamSearch, generate, step_model
+from keras_attn.decoding import BeamSearch, generate
+from keras_attn.decoding.step import step_model
 from keras_attn.inspection import attention_maps, head_importance, prune_heads
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 7, 15, 3
@@ -224,7 +225,7 @@ def test_greedy_tokens_are_those_without_a_cache():
     prompts = np.array([[START, 5, 0], [START, 7, 4], [START, 11, 0]])
     lengths = np.count_nonzero(prompts, axis=1)
     inputs = {"target": prompts.astype("int32")}
-    found = array(generate(model, inputs, max_length=room)["token_ids"])[:, 0]
+    found = array(generate(model, inputs, max_new_tokens=room)["token_ids"])[:, 0]
     assert len({tuple(row) for row in found}) == 3
     rows = np.arange(3)
     tokens = np.pad(prompts, ((0, 0), (0, room)))
@@ -243,7 +244,7 @@ def test_states_follow_the_hypotheses_of_a_beam_search():
         model,
         {"target": prompts},
         end_token_id=END,
-        max_length=8,
+        max_new_tokens=8,
         strategy=BeamSearch(4, length_penalty=0.0, num_return_sequences=4),
     )
     ids, scores, lengths = (

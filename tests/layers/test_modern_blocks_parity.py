@@ -128,7 +128,7 @@ def self_attention(**options):
 
 def grouped(**options):
     options = {"position": layers.RotaryPositionEmbedding(), **options}
-    return self_attention(num_kv_heads=KV_HEADS, **options)
+    return self_attention(num_key_value_heads=KV_HEADS, **options)
 
 
 def assert_equal_to(model, blocks, names=LLAMA, norm_offset=0.0):
@@ -150,7 +150,7 @@ def test_llama():
 def test_mistral(window):
     """A sliding window, in which a token itself is counted."""
     config = transformers.MistralConfig(**PUBLISHED, sliding_window=window)
-    blocks = decoders(MODERN, *(grouped(window=window) for _ in "ab"))
+    blocks = decoders(MODERN, *(grouped(sliding_window=window) for _ in "ab"))
     assert_equal_to(transformers.MistralModel(config), blocks)
 
 
@@ -176,7 +176,7 @@ def test_qwen3():
         f"{ATTENTION}._query_norm": f"{THEIRS}.q_norm",
         f"{ATTENTION}._key_norm": f"{THEIRS}.k_norm",
     }
-    attentions = (grouped(query_key_normalization="rms_norm") for _ in "ab")
+    attentions = (grouped(qk_norm="rms_norm") for _ in "ab")
     assert_equal_to(model, decoders(MODERN, *attentions), names)
 
 
@@ -193,7 +193,8 @@ def test_gemma2():
     options = {**MODERN, "sandwich_norm": True}
     options["activation"] = gelu_by_tanh
     attentions = (
-        grouped(scale=7**-0.5, soft_cap=0.8, window=window) for window in (WINDOW, None)
+        grouped(scale=7**-0.5, logit_soft_cap=0.8, sliding_window=window)
+        for window in (WINDOW, None)
     )
     names = {
         **LLAMA,
@@ -233,7 +234,7 @@ def test_gpt_oss():
             position=layers.RotaryPositionEmbedding(150000, scaling=yarn),
             use_bias=True,
             use_sinks=True,
-            window=window,
+            sliding_window=window,
         )
         network = layers.FeedForward(
             MIDDLE, gated=True, activation=lambda x: x * keras.ops.sigmoid(1.702 * x)

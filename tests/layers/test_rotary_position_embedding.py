@@ -6,7 +6,7 @@ import pytest
 from tensors import array, assert_close, assert_equal, normal
 
 from keras_attn import layers
-from keras_attn.ops import rotary
+from keras_attn.ops.position import rotary
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 5, 3, 8
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}

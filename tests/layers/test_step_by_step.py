@@ -14,7 +14,7 @@ from tensors import (
 )
 
 from keras_attn import decoding, layers
-from keras_attn.decoding.compiled import compiled
+from keras_attn.decoding.compile import compiled
 
 BATCH, LENGTH, TOTAL, WIDTH, HEADS, ROOM = 2, 5, 3, 6, 2, 8
 X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)
@@ -203,7 +203,9 @@ def test_a_step_model_of_a_translator():
 
 @pytest.mark.parametrize("kernel", ["blockwise", "fused"])
 def test_a_ring_whatever_the_kernel(kernel):
-    layer = layers.MultiHeadSelfAttention(HEADS, window=2, attention_kernel=kernel)
+    layer = layers.MultiHeadSelfAttention(
+        HEADS, sliding_window=2, attention_kernel=kernel
+    )
     layer.build(X.shape)
     fill_weights(layer)
     found, cache = in_steps(layer, [2, 1, 2], "padding_mask")

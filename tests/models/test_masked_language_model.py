@@ -107,25 +107,25 @@ def copy_encoder(model, weights):
         copy_dense(model.get_layer(f"encoder_{i}"), weights, *names)
 
 
-@pytest.mark.parametrize("num_segments", [None, 2])
-def test_logits_of_transformers(bert, num_segments):
+@pytest.mark.parametrize("num_token_types", [None, 2])
+def test_logits_of_transformers(bert, num_token_types):
     weights = weights_of(bert)
-    ours = masked_language_model(**SMALL, num_segments=num_segments)
+    ours = masked_language_model(**SMALL, num_token_types=num_token_types)
     copy_encoder(ours, weights)
     head = "cls.predictions."
     copy_dense(ours.get_layer("head"), weights, f"{head}transform.dense")
     copy_dense(ours.get_layer("head_norm"), weights, f"{head}transform.LayerNorm")
     copy_table(ours.get_layer("head_bias"), weights[f"{head}bias"])
-    if num_segments:
+    if num_token_types:
         assert ours.count_params() == bert.num_parameters()
-    _, expected = run_bert(bert, with_segments=num_segments is not None)
+    _, expected = run_bert(bert, with_segments=num_token_types is not None)
     assert np.abs(expected).max() > 0.3
     assert_close(ours(model_inputs(ours)), expected, 1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_classes_of_the_vectors_of_transformers(bert, pooling):
-    ours = text_classifier(**SMALL, num_classes=5, pooling=pooling, num_segments=2)
+    ours = text_classifier(**SMALL, num_classes=5, pooling=pooling, num_token_types=2)
     copy_encoder(ours, weights_of(bert))
     kernel, bias = normal(6, 5, seed=2), normal(5, seed=3)
     ours.get_layer("logits").set_weights([kernel, bias])
@@ -159,9 +159,9 @@ def test_each_token_sees_all_others(model):
 
 
 @pytest.mark.on_pytorch
-@pytest.mark.parametrize("num_segments", [None, 2])
-def test_attention_maps(num_segments):
-    options = {**SMALL, "num_segments": num_segments}
+@pytest.mark.parametrize("num_token_types", [None, 2])
+def test_attention_maps(num_token_types):
+    options = {**SMALL, "num_token_types": num_token_types}
     for model in (
         masked_language_model(**options),
         text_classifier(**options, num_classes=5, pooling="first"),
@@ -213,7 +213,7 @@ def test_inputs_and_outputs(model, classifiers):
     assert model.input_shape == (None, None)
     assert model.output_shape == (None, None, V)
     assert classifiers["first"].output_shape == (None, 5)
-    with_segments = masked_language_model(**SMALL, num_segments=2)
+    with_segments = masked_language_model(**SMALL, num_token_types=2)
     assert with_segments.input.keys() == {"tokens", "segments"}
     assert {tensor.dtype for tensor in with_segments.inputs} == {"int32"}
 
@@ -222,9 +222,9 @@ def test_inputs_and_outputs(model, classifiers):
     ("make", "options"),
     [
         (masked_language_model, {}),
-        (masked_language_model, {"num_segments": 2}),
+        (masked_language_model, {"num_token_types": 2}),
         (text_classifier, {"num_classes": 5}),
-        (text_classifier, {"num_classes": 5, "num_segments": 2, "pooling": "mean"}),
+        (text_classifier, {"num_classes": 5, "num_token_types": 2, "pooling": "mean"}),
     ],
 )
 def test_saved_and_loaded(tmp_path, make, options):
@@ -270,7 +270,7 @@ BAD = [
     ("num_heads", 4),
     ("max_length", 0),
     ("max_length", None),
-    ("num_segments", 0),
+    ("num_token_types", 0),
     ("dropout", 1.0),
     ("num_classes", 0),
     ("pooling", "token"),

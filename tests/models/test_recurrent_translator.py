@@ -37,7 +37,7 @@ def found_by(model, source, strategy, **options):
         {"source": source},
         start_token_id=START,
         end_token_id=END,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         strategy=strategy,
         **options,
     )

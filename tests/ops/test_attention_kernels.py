@@ -10,8 +10,10 @@ from hypothesis import strategies
 from numpy_attention import attention
 from tensors import array, assert_close, gradients, normal
 
-from keras_attn.ops import attention_kernel, biases, blockwise, masks
+from keras_attn.ops import attention_kernel, masks
 from keras_attn.ops import dot_product_attention as attend
+from keras_attn.ops.attention.blockwise import attention as blockwise
+from keras_attn.ops.position import bias as biases
 
 B, T, S, N, H, V = 2, 19, 29, 6, 5, 7
 
@@ -60,7 +62,7 @@ FEATURES = {
 
 def function_of(mask, features, **options):
     """Attention as a function of all that has a gradient, and arrays for it."""
-    _, bias, soft_cap, has_sinks = features
+    _, bias, logit_soft_cap, has_sinks = features
 
     def function(query, key, value, *others):
         others = list(others)
@@ -78,7 +80,7 @@ def function_of(mask, features, **options):
             value,
             mask=mask,
             bias=given,
-            soft_cap=soft_cap,
+            logit_soft_cap=logit_soft_cap,
             sinks=sinks,
             **options,
         )
@@ -200,7 +202,9 @@ def test_every_kernel_is_the_reference(kernel):
 def test_soft_cap_and_sinks_are_what_they_say():
     query, key, value = arrays_of(T, (N, None, None, False))
     sinks = normal(N, seed=4)
-    found = attend(query, key, value, soft_cap=0.5, sinks=sinks, kernel="blockwise")
+    found = attend(
+        query, key, value, logit_soft_cap=0.5, sinks=sinks, kernel="blockwise"
+    )
     scores = np.einsum("btnh,bsnh->bnts", query, key) / np.sqrt(H)
     exponentials = np.exp(0.5 * np.tanh(scores / 0.5))
     total = exponentials.sum(-1) + np.exp(sinks)[:, None]
@@ -270,7 +274,7 @@ class TestChoice:
 
     @pytest.fixture
     def called(self, monkeypatch):
-        from keras_attn.ops import attention as module
+        from keras_attn.ops.attention import dot_product as module
 
         found = []
         for name in "blockwise_attention", "_fused", "softmax_weights":

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tensors import assert_equal, normal
 
-from keras_attn.ops import caches
+from keras_attn.ops import kv_cache
 
 
 def expected(buffer, new, index):
@@ -21,7 +21,7 @@ def test_against_slices(length, tail):
     for index in range(7 - length + 1):
         for place in (index, keras.ops.convert_to_tensor(index, dtype="int32")):
             tensors = map(keras.ops.convert_to_tensor, (buffer, new))
-            found = caches.write(*tensors, place)
+            found = kv_cache.write(*tensors, place)
             assert found.shape == buffer.shape
             assert_equal(found, expected(buffer, new, index))
 
@@ -31,7 +31,7 @@ def test_other_dtypes():
     for dtype in ("bool", "int32"):
         buffer = np.zeros((2, 5), dtype)
         new = np.array([[1, 0], [1, 1]]).astype(dtype)
-        found = caches.write(*map(keras.ops.convert_to_tensor, (buffer, new)), 2)
+        found = kv_cache.write(*map(keras.ops.convert_to_tensor, (buffer, new)), 2)
         assert keras.backend.standardize_dtype(found.dtype) == dtype
         assert_equal(found, expected(buffer, new, 2))
 
@@ -41,7 +41,7 @@ def test_unknown_length():
 
     class Write(keras.layers.Layer):
         def call(self, inputs):
-            return caches.write(inputs["buffer"], inputs["new"], inputs["index"])
+            return kv_cache.write(inputs["buffer"], inputs["new"], inputs["index"])
 
         def compute_output_spec(self, inputs):
             return keras.KerasTensor(inputs["buffer"].shape, inputs["buffer"].dtype)

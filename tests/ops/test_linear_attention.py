@@ -12,11 +12,11 @@ from keras import ops
 from tensors import array, assert_close, assert_equal, gradients, lengths_mask, normal
 
 from keras_attn.ops import (
-    linear,
     linear_attention,
     linear_attention_step,
     linear_attention_weights,
 )
+from keras_attn.ops.attention import linear
 
 FEATURE_MAPS = {
     "elu": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),

@@ -8,7 +8,7 @@ from hypothesis import strategies
 from tensors import array, assert_equal
 
 from keras_attn.ops import masks, segment_positions
-from keras_attn.ops.spans import Blocks
+from keras_attn.ops.masks.positions import Blocks
 
 LENGTH, TOTAL, BATCH, HEADS = 5, 7, 2, 3
 properties = hypothesis.settings(
@@ -104,16 +104,16 @@ def test_none_is_neutral():
     assert (None & causal) is causal
     assert masks.join() is None
     assert masks.join(None, None) is None
-    assert masks.build() is None
+    assert masks.combine() is None
 
 
 def test_build_joins_what_is_given():
     keep = np.array([[True, False, True], [True, True, False]])
     dense = np.array([[[True, True, True], [False, True, True], [True] * 3]] * 2)
-    mask = masks.build(keep, dense, use_causal_mask=True)
+    mask = masks.combine(keep, dense, use_causal_mask=True)
     found = array(mask.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
     assert_equal(found[:, 0], keep[:, None] & dense & np.tri(3, dtype=bool))
-    causal = masks.build(use_causal_mask=True)
+    causal = masks.combine(use_causal_mask=True)
     found = array(causal.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
     assert_equal(found[0, 0], np.tri(3, dtype=bool))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensors import array, assert_close, assert_equal, gradients, normal
 
-from keras_attn.ops import rotary
+from keras_attn.ops.position import rotary
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 5, 3, 8
 pairings = pytest.mark.parametrize("pairing", ["half", "interleaved"])

@@ -48,7 +48,9 @@ def encoded(batch):
 
 def export(path, model, tokenizers, **options):
     source, target = tokenizers["source"], tokenizers["target"]
-    return export_translator(model, path, source, target, max_length=LENGTH, **options)
+    return export_translator(
+        model, path, source, target, max_new_tokens=LENGTH, **options
+    )
 
 
 def compiled(folder, tokenizer):
@@ -74,11 +76,11 @@ def exported(model, tokenizers, tmp_path_factory):
     questions += [(str(path), name, IDS) for name in ("translate_ids", "encode")]
     questions.append((str(path), "n_best", []))
     source, target = tokenizers["source"], tokenizers["target"]
-    here = {str(path): Translator(model, source, target, max_length=LENGTH)}
+    here = {str(path): Translator(model, source, target, max_new_tokens=LENGTH)}
     for name, (make_other, sides) in OTHERS.items():
         source, target = (tokenizers[side] for side in sides)
         other = make_other(source.vocabulary_size, target.vocabulary_size)
-        translator = Translator(other, source, target, max_length=LENGTH)
+        translator = Translator(other, source, target, max_new_tokens=LENGTH)
         place = folder / name
         saved_model.write(translator, place, {"serving_default": translator.translate})
         questions.append((str(place), "serving_default", encoded(BATCHES[1])))
@@ -137,7 +139,7 @@ def test_the_two_vocabularies_are_kept_apart(exported, model, tokenizers):
         {"source": np.array([row + [0] * (longest - len(row)) for row in ids])},
         start_token_id=2,
         end_token_id=3,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
     )
     expected = [target.decode(row[0].tolist()) for row in found["token_ids"].numpy()]
     assert [base64.b64decode(t).decode() for t in exported[2][1]["text"]] == expected
@@ -204,7 +206,7 @@ def test_ids_are_translated_as_generate_does(exported, model):
         {"source": np.array(IDS, "int32")},
         start_token_id=2,
         end_token_id=3,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
     )
     assert answer["token_ids"] == expected["token_ids"].numpy().tolist()
     assert answer["lengths"] == expected["lengths"].numpy().tolist()

@@ -66,7 +66,7 @@ def test_translations_are_those_of_each_text_alone(pair, translator, jit_compile
             {"source": row[None]},
             start_token_id=target.start_token_id,
             end_token_id=target.end_token_id,
-            max_length=LENGTH,
+            max_new_tokens=LENGTH,
             strategy=BEAM,
             padding_id=target.padding_id,
         )
@@ -144,7 +144,7 @@ def test_continuations_where_one_id_starts_ends_and_pads(byte_level, writer):
     for i, row in enumerate(rows):
         row = tf.concat([row[:1], row[1:][-23:]], axis=0)
         expected = generate(
-            writer, row[None], end_token_id=0, max_length=LENGTH, strategy=BEAM
+            writer, row[None], end_token_id=0, max_new_tokens=LENGTH, strategy=BEAM
         )["token_ids"][0]
         np.testing.assert_array_equal(by_ids["token_ids"][i], expected)
         before = byte_level.detokenize(row).numpy()
@@ -157,5 +157,7 @@ def test_continuations_where_one_id_starts_ends_and_pads(byte_level, writer):
 def test_export_of_what_runs_in_python_is_refused(byte_level, writer, tmp_path):
     message = "cannot be exported; those of BERT.*JsonTokenizer"
     with pytest.raises(ValueError, match=message):
-        export_language_model(writer, tmp_path / "saved", byte_level, max_length=LENGTH)
+        export_language_model(
+            writer, tmp_path / "saved", byte_level, max_new_tokens=LENGTH
+        )
     assert not list(tmp_path.iterdir())

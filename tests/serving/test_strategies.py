@@ -46,7 +46,7 @@ def expected(model, tokenizer, strategy, texts):
         {"text": tokenizer.tokenize(texts, add_end=True)},
         start_token_id=2,
         end_token_id=3,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         strategy=strategy,
         target="summary",
     )

@@ -27,7 +27,7 @@ def test_500_requests_of_8_threads(tokenizers, tmp_path):
         tmp_path / "translator",
         tokenizer,
         strategy=BeamSearch(2, num_return_sequences=2),
-        max_length=4,
+        max_new_tokens=4,
         max_source_length=40,
         target="summary",
         jit_compile=False,

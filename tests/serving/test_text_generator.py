@@ -33,7 +33,7 @@ def generator(model, tokenizer):
         model,
         tokenizer,
         BEAM,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         max_prompt_length=PROMPT_LENGTH,
         jit_compile=False,
     )
@@ -53,7 +53,7 @@ def by_hand(model, tokenizer, texts):
             model,
             {"target": np.array([ids])},
             end_token_id=3,
-            max_length=LENGTH,
+            max_new_tokens=LENGTH,
             strategy=BEAM,
         )
         before = tokenizer.detokenize(ids).numpy()
@@ -140,7 +140,7 @@ def test_prompt_and_continuation_make_one_text(tokenizers):
         model = keras.Model(target, by_heart(target))
         by_heart.set_weights([table])
         options = {"max_prompt_length": 8, "jit_compile": False}
-        generator = TextGenerator(model, tokenizer, max_length=20, **options)
+        generator = TextGenerator(model, tokenizer, max_new_tokens=20, **options)
         start = tokenizer.detokenize(order[:3]).numpy().decode()
         if tokenizer.tokenize(start).numpy().tolist() == order[1:3]:
             assert start + generator([start])[0] == text
@@ -150,14 +150,16 @@ def test_prompt_and_continuation_make_one_text(tokenizers):
 def test_learned_positions_leave_room_for_so_much_prompt(tokenizers):
     tokenizer = tokenizers["character"]
     model = language_model(tokenizer.vocabulary_size, max_length=12)
-    generator = TextGenerator(model, tokenizer, max_length=6, jit_compile=False)
+    generator = TextGenerator(model, tokenizer, max_new_tokens=6, jit_compile=False)
     assert len(tokenizer.tokenize(KOREAN[1])) > 6
     ids = [2, *tokenizer.tokenize(KOREAN[1] * 3).numpy()[-6:]]
-    found = generate(model, {"target": np.array([ids])}, end_token_id=3, max_length=6)
+    found = generate(
+        model, {"target": np.array([ids])}, end_token_id=3, max_new_tokens=6
+    )
     text = tokenizer.detokenize(found["token_ids"][0, 0]).numpy().decode()
     assert generator([KOREAN[1] * 3]) == [text]
     with pytest.raises(ValueError, match="in the 12 positions.*max_length=12"):
-        TextGenerator(model, tokenizer, max_length=12)
+        TextGenerator(model, tokenizer, max_new_tokens=12)
 
 
 def test_bad_arguments(model, tokenizer):

@@ -26,7 +26,7 @@ def translator(model, tokenizers):
         model,
         tokenizers["source"],
         tokenizers["target"],
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         max_source_length=SOURCE_LENGTH,
     )
 
@@ -42,7 +42,7 @@ def by_hand(model, tokenizers, texts):
         {"source": source},
         start_token_id=2,
         end_token_id=3,
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
     )
     texts = tokenizers["target"].detokenize(found["token_ids"][:, 0])
     return [text.decode() for text in texts.numpy()], found["scores"][:, 0].numpy()
@@ -99,7 +99,7 @@ def test_it_uses_the_weights_of_the_moment(tokenizers):
         model,
         tokenizers["source"],
         tokenizers["target"],
-        max_length=LENGTH,
+        max_new_tokens=LENGTH,
         max_source_length=SOURCE_LENGTH,
     )
     before = translator(KOREAN)
@@ -130,7 +130,7 @@ def test_as_many_source_tokens_as_there_are_learned_positions(tokenizers):
     decoded = layers.TransformerDecoder(8, 2)(embedding(target), encoded)
     logits = embedding(decoded, reverse=True)
     model = keras.Model({"source": source, "target": target}, logits)
-    translator = Translator(model, tokenizer, max_length=3)
+    translator = Translator(model, tokenizer, max_new_tokens=3)
     text = " ".join([KOREAN[0]] * 5)
     cut = tokenizer.detokenize(tokenizer.tokenize(text)[:7]).numpy().decode()
     assert translator([text]) == translator([cut])

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_attn.text.buckets import Buckets, boundaries_up_to, padded
+from keras_attn.text.data.length_buckets import Buckets, boundaries_up_to, padded
 
 
 @pytest.mark.parametrize("longest", [1, 7, 8, 9, 64, 100, 128, 1000])

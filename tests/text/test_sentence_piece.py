@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn.text import SentencePieceTokenizer
-from keras_attn.text.sentence_piece import _idle_rule
+from keras_attn.text.tokenizers.sentence_piece import _idle_rule
 
 SENTENCES = ["나는 학교에 간다.", "a cat sat on a mat", "cats and dogs"] * 5
 TOKENIZER = SentencePieceTokenizer.train(SENTENCES, 320)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn.text import CharacterTokenizer, WordPieceTokenizer, WordTokenizer
-from keras_attn.text.words import join_words, split_words
+from keras_attn.text.tokenizers.words import join_words, split_words
 
 
 @pytest.mark.parametrize(

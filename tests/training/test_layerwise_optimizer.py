@@ -16,7 +16,8 @@ from fine_tuned import (
 from tensors import array, fill_weights, normal
 
 from keras_attn import training
-from keras_attn.training import LayerwiseOptimizer, layerwise_decay
+from keras_attn.training import LayerwiseOptimizer
+from keras_attn.training.fine_tuning import layerwise_decay
 
 FACTORS = {"a": 1.0, "b": 0.5, "c": 0.0, "d": 2.0}
 

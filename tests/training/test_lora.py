@@ -175,7 +175,7 @@ def test_generation_uses_the_adapters_of_now():
 
     def generated():
         found = decoding.generate(
-            model, {"target": [[2, 5]]}, max_length=12, jit_compile=False
+            model, {"target": [[2, 5]]}, max_new_tokens=12, jit_compile=False
         )
         return array(found["token_ids"]).tolist(), array(found["scores"])
 

@@ -9,7 +9,7 @@ from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family
 from keras_attn.checkpoints.names import Dropped, Kernel, entries, numbered
-from keras_attn.layers.output_bias import OutputBias
+from keras_attn.layers.embedding.output_bias import OutputBias
 
 __all__ = ["FAMILIES"]
 

@@ -9,8 +9,8 @@ from keras_attn import layers
 from keras_attn.checkpoints.activations import named
 from keras_attn.checkpoints.family import Family, untied
 from keras_attn.checkpoints.names import Dropped, entries, numbered
-from keras_attn.layers.output_bias import OutputBias
-from keras_attn.layers.token_pooling import TokenPooling
+from keras_attn.layers.embedding.output_bias import OutputBias
+from keras_attn.layers.embedding.pooling import TokenPooling
 
 __all__ = ["FAMILIES"]
 

@@ -1,0 +1,1 @@
+"""Functional graphs: read them, and rebuild them with some calls replaced."""

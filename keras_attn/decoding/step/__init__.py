@@ -1,0 +1,1 @@
+"""The model of one decoding step, derived from a training model."""

@@ -1,0 +1,1 @@
+"""Parts that several layers share; not part of the public interface."""

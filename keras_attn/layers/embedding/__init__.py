@@ -1,0 +1,1 @@
+"""Token embedding and pooling layers."""

@@ -1,0 +1,1 @@
+"""Recurrent encoder and decoder."""

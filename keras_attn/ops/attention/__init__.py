@@ -1,0 +1,1 @@
+"""Attention kernels: pure functions from query, key and value to an output."""

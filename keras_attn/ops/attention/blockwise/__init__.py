@@ -1,0 +1,1 @@
+"""Exact attention block by block, in O(T) memory."""

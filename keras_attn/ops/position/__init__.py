@@ -1,0 +1,1 @@
+"""Functions of token positions: sinusoids, rotation angles, biases on scores."""

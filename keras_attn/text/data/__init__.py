@@ -1,0 +1,1 @@
+"""Pipelines from texts to batches of token ids."""

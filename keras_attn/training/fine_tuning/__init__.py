@@ -1,0 +1,1 @@
+"""Fine-tuning: freezing, layer-wise learning rates, low-rank adapters."""
