@@ -1,24 +1,24 @@
-"""How time and memory of three kinds of layer grow with length n and width d.
+"""Growth of time and memory of three kinds of layers with length n and width d.
 
     python benchmarks/complexity.py [--quick] [--plots docs] [--jit]
 
-One layer each from n x d to n x d: `MultiHeadSelfAttention` with 8 heads,
-`keras.layers.GRU`, `keras.layers.Conv1D` with a kernel of 3. And the two halves of the
-first: the attention proper, `ops.dot_product_attention`, and the four projections
-around it, of query, key, value and output. One sequence, random numbers, float32, the
-CPU. Attention is the textbook's, all weights at once (`long_attention.py` has the
-kernel that goes block by block). `forward` is the output; `training` is the gradient of
-its sum in the weights and inputs. The softmax of n x n numbers a head is no product and
-grows with n alone.
+The layers map n x d to n x d: `MultiHeadSelfAttention` with 8 heads,
+`keras.layers.GRU`, and `keras.layers.Conv1D` with kernel size 3. The two parts of the
+first are measured as well: attention alone, `ops.dot_product_attention`, and the four
+projections of query, key, value and output. One sequence of random numbers, float32, on
+the CPU. Attention uses the "full" kernel, which computes all weights at once
+(`long_attention.py` measures the blockwise kernel). `forward` computes the output,
+`training` the gradients of its sum with respect to the weights and inputs. The softmax
+over n x n scores per head is not a matrix product, and its cost depends on n only.
 
-Time is the median of several rounds, all taking turns. Memory is what the process
-needs beyond what it had just before the call, at most (its peak resident set), each in
-a process of its own; of the recurrent layer the median of three. Exponents are of a
-least-squares fit of `log(time) = a log n + b log d + c` over the larger half of lengths
-and of widths.
+Time is the median over several rounds, in which the layers alternate. Memory is the
+peak resident memory of the process during the call minus that before the call, each in
+a new process; for the recurrent layer it is the median of three processes. Exponents
+are from a least-squares fit of `log(time) = a log n + b log d + c` over the larger half
+of the lengths and of the widths.
 
-What must wait: the longest chain of matrix products in the layer's graph, each of which
-takes the result of the one before.
+Sequential operations are the longest chain of matrix products in the layer's graph, in
+which each takes the result of the previous one.
 
     pip install matplotlib   # for --plots
 """
@@ -43,38 +43,38 @@ from memory import release_memory, reset_peak, status
 
 from keras_attn import layers, ops
 
-tf.get_logger().setLevel("ERROR")  # it takes four functions for one traced four times
+tf.get_logger().setLevel("ERROR")  # a wrong warning about retracing
 
 HEADS, KERNEL = 8, 3
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]
 WIDTHS = [64, 128, 256, 512]
 STEPS = ["forward", "training"]
-# Name: known complexity, multiply-adds of a forward pass, known number of operations
-# that wait for one another.
+# Name -> known complexity, number of multiply-adds of a forward pass, known number of
+# sequential operations.
 KINDS = {
     "self-attention": (
         "n² d + n d²",
         lambda n, d: 2 * n * n * d + 4 * n * d * d,
         "O(1)",
     ),
-    "attention proper": ("n² d", lambda n, d: 2 * n * n * d, "O(1)"),
+    "attention alone": ("n² d", lambda n, d: 2 * n * n * d, "O(1)"),
     "projections": ("n d²", lambda n, d: 4 * n * d * d, "O(1)"),
     "recurrent": ("n d²", lambda n, d: 6 * n * d * d, "O(n)"),
     "convolution": ("k n d²", lambda n, d: KERNEL * n * d * d, "O(1)"),
 }
-NOISE = 1e6  # bytes; less memory than that is not told from the process's own
+NOISE = 1e6  # bytes; smaller memory differences are not significant
 
 
-# What is measured. Each function gives one of a sequence of n vectors and the weights.
+# The layers
 
 
 def make(kind, d, **options):
-    """A function from `(1, n, d)` to the same, and its weights."""
-    if kind == "attention proper":
+    """Return a function from `(1, n, d)` to `(1, n, d)`, and its weights."""
+    if kind == "attention alone":
 
         def attend(x):
             heads = tf.reshape(x, (1, -1, HEADS, d // HEADS))
-            # Query, key and value are three tensors, as in a layer.
+            # Query, key and value are different tensors, as in a layer.
             query, key, value = heads, heads + 1.0, heads + 2.0
             return ops.dot_product_attention(query, key, value, kernel="full")
 
@@ -97,7 +97,7 @@ def make(kind, d, **options):
 
 
 def compiled(kind, step, n, d, jit, **options):
-    """A `tf.function` of a tensor `(1, n, d)`."""
+    """Return a `tf.function` of a tensor `(1, n, d)`."""
     forward, weights = make(kind, d, **options)
 
     def train(x):
@@ -113,14 +113,14 @@ def compiled(kind, step, n, d, jit, **options):
     )
 
 
-# Each of these runs in a process of its own.
+# Measurements, each run in a new process
 
 
 def seconds_of_calls(step, n, d, jit, rounds, budget):
-    """Median seconds of a call of each kind, taken in turns.
+    """Return the median seconds per call of each kind; the kinds alternate.
 
     Args:
-        budget: float, seconds after which a kind is not called again.
+        budget: float, total seconds after which a kind is not called again.
     """
     x = tf.random.normal((1, n, d))
     calls = {kind: compiled(kind, step, n, d, jit) for kind in KINDS}
@@ -137,15 +137,15 @@ def seconds_of_calls(step, n, d, jit, rounds, budget):
 
 
 def bytes_of_call(kind, step, n, d, jit):
-    """Most memory that a call takes beyond what the process has before it."""
+    """Return the peak memory of a call in bytes, without the memory before it."""
     call = compiled(kind, step, n if jit else None, d, jit)
     x = tf.random.normal((1, n, d))
-    # A first call sets up threads and buffers that stay. It must be a small one, since
-    # of many small tensors the memory is not given back when they are freed.
+    # The first call allocates threads and buffers that persist. It is a small one, as
+    # the memory of many small tensors is not returned to the system.
     call(x if jit else tf.random.normal((1, LENGTHS[0], d)))
-    big = tf.random.normal((1, 1024, 1024))
-    tf.nn.softmax(big @ big)
-    del big
+    matrix = tf.random.normal((1, 1024, 1024))
+    tf.nn.softmax(matrix @ matrix)
+    del matrix
     release_memory()
     before = reset_peak()
     call(x)
@@ -153,22 +153,22 @@ def bytes_of_call(kind, step, n, d, jit):
 
 
 def longest_chain(kind, n, d=16):
-    """Matrix products that wait for one another in a forward pass."""
+    """Return the number of sequential matrix products in a forward pass."""
     options = {"unroll": True} if kind == "recurrent" else {}
     function = compiled(kind, "forward", n, d, False, **options)
     graph = function.get_concrete_function().graph
     depth = {}
-    for operation in graph.get_operations():  # in an order that can be run
-        before = max((depth[t.op.name] for t in operation.inputs), default=0)
+    for operation in graph.get_operations():  # in topological order
+        previous = max((depth[t.op.name] for t in operation.inputs), default=0)
         is_product = operation.type in ("MatMul", "BatchMatMulV2", "Conv2D")
-        depth[operation.name] = before + is_product
+        depth[operation.name] = previous + is_product
     return max(depth.values())
 
 
 def in_new_process(function, *values):
-    """What `function(*values)` returns in a fresh process; None where that dies."""
-    # Of a server that has imported the libraries and done nothing else: a copy of it
-    # is there at once.
+    """Return `function(*values)`, run in a new process; None if the process dies."""
+    # The fork server has imported the libraries and nothing more, so that a new process
+    # starts quickly.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["keras_attn", "keras", "tensorflow"])
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -179,20 +179,28 @@ def in_new_process(function, *values):
             return None
 
 
-# What is made of it. Figures are dicts from (kind, step, n, d) to seconds or bytes.
+# Evaluation of measurements: dicts from (kind, step, n, d) to seconds or bytes
 
 
 def upper_half(sizes):
+    """Return the larger half of sizes, at least two."""
     return sizes[min(len(sizes) // 2, len(sizes) - 2) :]
 
 
-def exponents(figures, kind, step, lengths, widths, least=0.0):
-    """The exponents of n and d, and how far off the fit is at most (a factor)."""
+def exponents(measurements, kind, step, lengths, widths, minimum=0.0):
+    """Fit the exponents of n and d.
+
+    Measurements up to `minimum` are left out.
+
+    Returns:
+        A tuple of both exponents and the largest deviation of the fit, a factor; None
+        if there are too few measurements.
+    """
     points = [
-        (n, d, figures[kind, step, n, d])
+        (n, d, measurements[kind, step, n, d])
         for n in upper_half(lengths)
         for d in upper_half(widths)
-        if figures[kind, step, n, d] > least
+        if measurements[kind, step, n, d] > minimum
     ]
     logs = np.log(np.array(points).reshape(-1, 3))
     terms = np.column_stack([logs[:, :2], np.ones(len(logs))])
@@ -203,10 +211,12 @@ def exponents(figures, kind, step, lengths, widths, least=0.0):
 
 
 def crossing(first, second, lengths):
-    """The length from which the first takes longer than the second, as a string.
+    """Return the length above which the first takes longer, as a string.
 
     Args:
-        first, second: functions from n to a time.
+        first: function from n to a time.
+        second: function from n to a time.
+        lengths: list of the lengths n to interpolate between.
     """
     ratios = [math.log(first(n) / second(n)) for n in lengths]
     if any(map(math.isnan, ratios)):
@@ -221,20 +231,23 @@ def crossing(first, second, lengths):
 
 
 def row(*cells):
+    """Print a row of a Markdown table."""
     print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
 
 def header(*cells):
+    """Print the header of a Markdown table."""
     row(*cells)
     print("|---" * len(cells) + "|", flush=True)
 
 
 def number(value, scale):
+    """Return a scaled number as text, empty for NaN."""
     return "" if math.isnan(value) else f"{value * scale:.3g}"
 
 
 def measure(arguments, lengths, widths):
-    """The figures, printed as they come."""
+    """Measure and print time and memory of all kinds, steps and sizes."""
     seconds, memory = {}, {}
     names = [f"{kind}, {unit}" for unit in ("ms", "MB") for kind in KINDS]
     header("step", "n", "d", *names)
@@ -248,7 +261,7 @@ def measure(arguments, lengths, widths):
                 for kind in KINDS:
                     point = kind, step, n, d
                     seconds[point] = math.nan if times is None else times[kind]
-                    # A loop runs ahead as threads happen to be free.
+                    # The memory of a loop depends on the scheduling of threads.
                     processes = 3 if kind == "recurrent" else 1
                     peaks = [
                         in_new_process(bytes_of_call, *point, arguments.jit)
@@ -266,13 +279,14 @@ def measure(arguments, lengths, widths):
 
 
 def print_exponents(seconds, memory, lengths, widths):
+    """Print the fitted exponents of time and memory."""
     print(f"\nExponents, n of {upper_half(lengths)}, d of {upper_half(widths)}\n")
-    header("step", "layer", "known", "time", "off by at most", "memory", "off by")
+    header("step", "layer", "known", "time", "max deviation", "memory", "max deviation")
     for step in STEPS:
         for kind, (known, _, _) in KINDS.items():
             cells = [step, kind, known]
-            for figures, least in ((seconds, 0.0), (memory, NOISE)):
-                fit = exponents(figures, kind, step, lengths, widths, least)
+            for measurements, minimum in ((seconds, 0.0), (memory, NOISE)):
+                fit = exponents(measurements, kind, step, lengths, widths, minimum)
                 cells += ["", ""] if fit is None else fit_cells(*fit)
             row(*cells)
 
@@ -282,12 +296,13 @@ def fit_cells(a, b, factor):
 
 
 def print_crossings(seconds, lengths, widths):
+    """Print the lengths above which one kind takes longer than another."""
     pairs = [
         ("self-attention", "recurrent"),
-        ("attention proper", "projections"),
-        ("attention proper", "convolution"),
+        ("attention alone", "projections"),
+        ("attention alone", "convolution"),
     ]
-    print("\nThe n from which the first takes longer than the second\n")
+    print("\nLength n above which the first takes longer than the second\n")
     header("step", "d", *(f"{first}, {second}" for first, second in pairs))
     for d in widths:
         cells = []
@@ -305,8 +320,9 @@ def print_crossings(seconds, lengths, widths):
 
 
 def print_chains():
+    """Print the numbers of sequential matrix products."""
     lengths = (4, 8, 16)
-    print("\nMatrix products that wait for one another, forward\n")
+    print("\nSequential matrix products, forward\n")
     header("layer", *(f"n = {n}" for n in lengths), "known")
     for kind, (_, _, known) in KINDS.items():
         chains = (in_new_process(longest_chain, kind, n) for n in lengths)
@@ -314,6 +330,7 @@ def print_chains():
 
 
 def plot(path, seconds, memory, lengths, widths):
+    """Save a plot of time and memory by length and by width."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -325,10 +342,11 @@ def plot(path, seconds, memory, lengths, widths):
             ("d", "ms", f"n = {n}", widths, lambda size: (n, size), seconds, 1e3),
             ("n", "MB", f"d = {d}", lengths, lambda size: (size, d), memory, 1e-6),
         ]
-        for j, (axis, unit, fixed, sizes, point, figures, scale) in enumerate(panels):
+        for j, panel in enumerate(panels):
+            axis, unit, fixed, sizes, point, measurements, scale = panel
             axes = figure.add_subplot(len(STEPS), len(panels), 3 * i + j + 1)
             for kind, (known, _, _) in KINDS.items():
-                values = [figures[(kind, step, *point(size))] for size in sizes]
+                values = [measurements[(kind, step, *point(size))] for size in sizes]
                 values = np.multiply(values, scale)
                 axes.plot(sizes, values, "o-", ms=4, label=f"{kind}: {known}")
             axes.set_xscale("log", base=2)
@@ -347,16 +365,16 @@ def plot(path, seconds, memory, lengths, widths):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="n to 512, d to 128")
+    parser.add_argument("--quick", action="store_true", help="n up to 512, d up to 128")
     parser.add_argument("--jit", action="store_true", help="compile with XLA")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
         "--seconds",
         type=float,
         default=3.0,
-        help="of a layer at one size, after which it is not called again",
+        help="time limit per layer and size",
     )
-    parser.add_argument("--plots", metavar="DIR", help="where complexity.png goes")
+    parser.add_argument("--plots", metavar="DIR", help="folder of complexity.png")
     arguments = parser.parse_args()
     lengths = [n for n in LENGTHS if n <= 512] if arguments.quick else LENGTHS
     widths = [d for d in WIDTHS if d <= 128] if arguments.quick else WIDTHS

@@ -1,22 +1,22 @@
-"""Tokens per second of generation, beside KerasHub, transformers and CTranslate2.
+"""Generated tokens per second: keras_attn, KerasHub, transformers and CTranslate2.
 
     python benchmarks/generation.py [--only greedy beam growth] [--batch 1 8]
 
-Random weights, float32, the CPU; what is timed is a whole call, with a prompt, to a
-fixed number of tokens. `greedy`: a decoder of 6 layers, 512 wide, 2048 inside, 8 heads,
-8,000 words, prompt 4, 256 tokens. `beam`: an encoder-decoder of 6+6 such layers, source
-32, four beams, 64 tokens. All are built in one process and take turns, call by call.
-Peers that are not installed are left out:
+Random weights, float32, on the CPU. The time of a call includes the prompt; the number
+of generated tokens is fixed. `greedy`: a decoder with 6 layers, model width 512,
+feed-forward width 2048, 8 heads, vocabulary 8,000, prompt of 4 tokens, 256 new tokens.
+`beam`: an encoder-decoder with 6+6 such layers, source of 32 tokens, 4 beams, 64 new
+tokens. All models are in one process, and their calls alternate. Libraries that are not
+installed are left out:
 
     pip install torch transformers ctranslate2
 
+The last two rows of a table are upper bounds of the machine: if each step only read the
+weights once, at the rate of reading a large array, and if it only computed the matrix
+products, at the rate of a large matrix product.
 
-Two lines of a table are no library: what the machine could do at most if it only read
-the weights once for each step, at the rate at which it reads a large array; and if it
-only did the multiplications, at the rate of a large matrix product.
-
-`growth` is the time of a token of ours as a text grows, to 64, 128, ... 1024 tokens,
-with the size of the cache.
+`growth` is keras_attn's time per token for 64, 128, ... 1024 tokens, with the size of
+the KV cache.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import tensorflow as tf
 
 from keras_attn import decoding, models
 
-DEPTH, WIDTH, INNER, HEADS, WORDS = 6, 512, 2048, 8, 8000
+DEPTH, WIDTH, INNER, HEADS, VOCABULARY = 6, 512, 2048, 8, 8000
 PROMPT, TOKENS = 4, 256
 SOURCE, BEAMS, BEAM_TOKENS = 32, 4, 64
 SIZES = dict(
@@ -45,30 +45,31 @@ RNG = np.random.default_rng(0)
 
 
 def ids(*shape):
-    return RNG.integers(4, WORDS, shape, dtype="int32")
+    """Return random token ids."""
+    return RNG.integers(4, VOCABULARY, shape, dtype="int32")
 
 
-# Greedy: each function gives a call that returns when the tokens are there.
+# Greedy search. Each function returns a call that waits for the generated tokens.
 
 
-def ours_greedy(batch, tokens=TOKENS):
+def keras_attn_greedy(batch, tokens=TOKENS):
     model = models.causal_language_model(
-        WORDS, **SIZES, activation="relu", max_length=PROMPT + tokens
+        VOCABULARY, **SIZES, activation="relu", max_length=PROMPT + tokens
     )
     prompt = ids(batch, PROMPT)
 
     def call():
-        found = decoding.generate(
-            model, {"target": prompt}, max_new_tokens=tokens, jit_compile=True
+        outputs = decoding.generate(
+            model, {"token_ids": prompt}, max_new_tokens=tokens, jit_compile=True
         )
-        return keras.ops.convert_to_numpy(found["token_ids"])
+        return keras.ops.convert_to_numpy(outputs["token_ids"])
 
     return call
 
 
 def keras_hub_greedy(batch, jit_compile):
     backbone = keras_hub.models.GPT2Backbone(
-        WORDS, DEPTH, HEADS, WIDTH, INNER, max_sequence_length=PROMPT + TOKENS
+        VOCABULARY, DEPTH, HEADS, WIDTH, INNER, max_sequence_length=PROMPT + TOKENS
     )
     model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
     model.compile(sampler="greedy", jit_compile=jit_compile)
@@ -85,7 +86,7 @@ def transformers_greedy(batch):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        vocab_size=WORDS,
+        vocab_size=VOCABULARY,
         n_positions=PROMPT + TOKENS,
         n_embd=WIDTH,
         n_layer=DEPTH,
@@ -126,12 +127,12 @@ def ctranslate2_greedy(batch):
 # Beam search
 
 
-def ours_beam(batch):
-    model = models.transformer_translator(WORDS, **SIZES)
+def keras_attn_beam(batch):
+    model = models.transformer_translator(VOCABULARY, **SIZES)
     source = ids(batch, SOURCE)
 
     def call():
-        found = decoding.generate(
+        outputs = decoding.generate(
             model,
             {"source": source},
             start_token_id=2,
@@ -139,14 +140,14 @@ def ours_beam(batch):
             strategy=decoding.BeamSearch(BEAMS),
             jit_compile=True,
         )
-        return keras.ops.convert_to_numpy(found["token_ids"])
+        return keras.ops.convert_to_numpy(outputs["token_ids"])
 
     return call
 
 
 def keras_hub_beam(batch, jit_compile):
     backbone = keras_hub.models.BartBackbone(
-        WORDS, DEPTH, HEADS, WIDTH, INNER, max_sequence_length=BEAM_TOKENS + 1
+        VOCABULARY, DEPTH, HEADS, WIDTH, INNER, max_sequence_length=BEAM_TOKENS + 1
     )
     model = keras_hub.models.BartSeq2SeqLM(backbone, preprocessor=None)
     sampler = keras_hub.samplers.BeamSampler(num_beams=BEAMS)
@@ -167,7 +168,7 @@ def transformers_beam(batch):
 
     side = dict(layers=DEPTH, attention_heads=HEADS, ffn_dim=INNER)
     config = MarianConfig(
-        vocab_size=WORDS,
+        vocab_size=VOCABULARY,
         d_model=WIDTH,
         **{f"encoder_{name}": value for name, value in side.items()},
         **{f"decoder_{name}": value for name, value in side.items()},
@@ -206,7 +207,7 @@ def ctranslate2_beam(batch):
 
 
 def fill_ctranslate2_side(side, positions, has_context):
-    """Random weights for an encoder or decoder in CTranslate2's description."""
+    """Assign random weights to a CTranslate2 encoder or decoder specification."""
 
     def weights(*shape):
         return RNG.normal(scale=0.03, size=shape).astype("float32")
@@ -224,7 +225,7 @@ def fill_ctranslate2_side(side, positions, has_context):
 
     embeddings = side.embeddings
     embeddings = embeddings[0] if isinstance(embeddings, list) else embeddings
-    embeddings.weight = weights(WORDS, WIDTH)
+    embeddings.weight = weights(VOCABULARY, WIDTH)
     side.position_encodings.encodings = weights(positions, WIDTH)
     side.scale_embeddings = True
     norm(side.layer_norm)
@@ -236,17 +237,18 @@ def fill_ctranslate2_side(side, positions, has_context):
         linear(layer.ffn.linear_0, INNER, WIDTH)
         linear(layer.ffn.linear_1, WIDTH, INNER)
     if hasattr(side, "projection"):
-        linear(side.projection, WORDS, WIDTH)
+        linear(side.projection, VOCABULARY, WIDTH)
 
 
 def save_ctranslate2(spec, vocabularies):
-    words = ["<unk>", "<s>", "<blank>", "</s>"]
-    words += [f"w{i}" for i in range(len(words), WORDS)]
+    """Save a CTranslate2 model to a temporary folder; return its path."""
+    tokens = ["<unk>", "<s>", "<blank>", "</s>"]
+    tokens += [f"w{i}" for i in range(len(tokens), VOCABULARY)]
     for name in vocabularies:
         if name == "vocabulary":
-            spec.register_vocabulary(words)
+            spec.register_vocabulary(tokens)
         else:
-            getattr(spec, f"register_{name}")(words)
+            getattr(spec, f"register_{name}")(tokens)
     spec.config.unk_token, spec.config.bos_token = "<unk>", "<s>"
     spec.config.eos_token = "</s>"
     spec.validate()
@@ -260,18 +262,19 @@ def save_ctranslate2(spec, vocabularies):
 
 
 def rates():
-    """Bytes a second of reading, operations a second of multiplying."""
-    big = tf.random.normal((64 * 1024 * 1024,))  # 256 MB, more than any cache
+    """Return the memory bandwidth in bytes/s and the matrix product rate in FLOP/s."""
+    array = tf.random.normal((64 * 1024 * 1024,))  # 256 MB, larger than any cache
     square = tf.random.normal((2048, 2048))
-    read = tf.function(lambda: tf.reduce_sum(big))
+    read = tf.function(lambda: tf.reduce_sum(array))
     multiply = tf.function(lambda: tf.linalg.matmul(square, square))
     return (
-        big.shape[0] * 4 / best(lambda: read().numpy()),
-        2 * 2048**3 / best(lambda: multiply().numpy()),
+        array.shape[0] * 4 / fastest(lambda: read().numpy()),
+        2 * 2048**3 / fastest(lambda: multiply().numpy()),
     )
 
 
-def best(call, rounds=7):
+def fastest(call, rounds=7):
+    """Return the minimum seconds of a call."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -281,14 +284,17 @@ def best(call, rounds=7):
 
 
 def decoder_parameters(kind):
-    """Parameters that a step multiplies by."""
-    attentions = 4 if kind == "greedy" else 6  # of the context, query and output only
+    """Return the number of parameters in the matrix products of a decoding step."""
+    attentions = 4 if kind == "greedy" else 6  # cross-attention: query and output only
     block = attentions * WIDTH * WIDTH + 2 * WIDTH * INNER
-    return DEPTH * block + WORDS * WIDTH
+    return DEPTH * block + VOCABULARY * WIDTH
 
 
 def medians(calls, rounds):
-    """Median seconds of each call, taken in turns; and the second of its first."""
+    """Return the median seconds of each call, and the seconds of its first call.
+
+    The calls alternate.
+    """
     first, times = {}, {name: [] for name in calls}
     for name, call in calls.items():
         start = time.perf_counter()
@@ -296,7 +302,7 @@ def medians(calls, rounds):
         first[name] = time.perf_counter() - start
     for _ in range(rounds):
         for name, call in calls.items():
-            time.sleep(0.3)  # the threads of another runtime go on spinning so long
+            time.sleep(0.3)  # threads of other runtimes spin this long
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
@@ -304,39 +310,41 @@ def medians(calls, rounds):
 
 
 def compare(kind, batch, rounds):
+    """Print a table that compares the libraries on one task."""
     tokens = batch * (TOKENS if kind == "greedy" else BEAM_TOKENS)
-    rows = batch * (1 if kind == "greedy" else BEAMS)
+    hypotheses = batch * (1 if kind == "greedy" else BEAMS)
     build = globals()
-    calls = {"keras_attn": build[f"ours_{kind}"](batch)}
+    calls = {"keras_attn": build[f"keras_attn_{kind}"](batch)}
     for jit in (False, True):
         name = f"KerasHub, jit {'on' if jit else 'off'}"
         calls[name] = build[f"keras_hub_{kind}"](batch, jit)
-    for peer in ("transformers", "ctranslate2"):
-        if importlib.util.find_spec(peer):
-            calls[peer] = build[f"{peer}_{kind}"](batch)
-    found, first = medians(calls, rounds)
+    for library in ("transformers", "ctranslate2"):
+        if importlib.util.find_spec(library):
+            calls[library] = build[f"{library}_{kind}"](batch)
+    times, first = medians(calls, rounds)
     print(f"\n{kind}, batch {batch}\n")
     print("| | tokens/s | keras_attn is faster by | first call, s |")
     print("|---|---|---|---|")
-    for name, seconds in found.items():
-        ratio = seconds / found["keras_attn"]
+    for name, seconds in times.items():
+        ratio = seconds / times["keras_attn"]
         print(f"| {name} | {tokens / seconds:.0f} | {ratio:.2f} | {first[name]:.1f} |")
     bandwidth, speed = rates()
     parameters = decoder_parameters(kind)
-    per_step = batch * bandwidth / (4 * parameters)
-    print(f"| weights read once at {bandwidth / 1e9:.1f} GB/s | {per_step:.0f} | | |")
-    multiplied = batch * speed / (2 * parameters * rows)
-    print(f"| multiplied at {speed / 1e9:.0f} GFLOP/s | {multiplied:.0f} | | |")
+    bound = batch * bandwidth / (4 * parameters)
+    print(f"| bound: weights read at {bandwidth / 1e9:.1f} GB/s | {bound:.0f} | | |")
+    bound = batch * speed / (2 * parameters * hypotheses)
+    print(f"| bound: matrix products at {speed / 1e9:.0f} GFLOP/s | {bound:.0f} | | |")
 
 
 def growth(batch, rounds):
+    """Print a table of the time per token by the number of tokens."""
     print(f"\ngrowth, batch {batch}\n")
     print("| tokens | ms per token | cache, MB |")
     print("|---|---|---|")
     for tokens in (64, 128, 256, 512, 1024):
-        found, _ = medians({"ours": ours_greedy(batch, tokens)}, rounds)
+        times, _ = medians({"generate": keras_attn_greedy(batch, tokens)}, rounds)
         cache = 2 * 4 * DEPTH * batch * (PROMPT + tokens) * WIDTH
-        milliseconds = found["ours"] / tokens * 1e3
+        milliseconds = times["generate"] / tokens * 1e3
         print(f"| {tokens} | {milliseconds:.2f} | {cache / 1e6:.1f} |", flush=True)
 
 

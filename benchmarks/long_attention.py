@@ -1,23 +1,21 @@
-"""Attention over long sequences: our kernels beside Keras's, PyTorch's and JAX's.
+"""Attention over long sequences: kernels of keras_attn, Keras, PyTorch and JAX.
 
     python benchmarks/long_attention.py [--lengths 4096 8192] [--only forward]
     KERAS_BACKEND=jax python benchmarks/long_attention.py --dtype bfloat16
 
-One row, 8 heads of 64. For each length, forward and forward with backward:
+Batch size 1, 8 heads of size 64. For each length, forward and forward with backward:
 
-- the blockwise kernel, without XLA and with it (`blockwise`, `blockwise, XLA`), the
-  same with a causal mask and with a window of 512;
-- `keras.ops.dot_product_attention` and `keras.layers.MultiHeadAttention`'s products,
-  without XLA and with it;
-- PyTorch's `scaled_dot_product_attention` and `jax.nn.dot_product_attention`, in
-  processes of their own, where they are installed.
+- the blockwise kernel without and with XLA (`blockwise`, `blockwise, XLA`), and with a
+  causal mask or a sliding window of 512;
+- `keras.ops.dot_product_attention` and the "full" kernel, without and with XLA;
+- PyTorch's `scaled_dot_product_attention` and `jax.nn.dot_product_attention`, if
+  installed, each in its own process.
 
-What runs on one backend takes turns, call by call; a row gives the median in
-milliseconds and the most memory that one call takes beyond what the process has before
-it, each measured in a fresh process. With `--once` each call is made once, in a process
-of its own, and the memory is that of the whole process: for lengths that take minutes.
-The backend of the first two is that of
-`KERAS_BACKEND` (default: tensorflow); on a GPU, memory is not measured.
+The calls of a backend alternate. A row of the table has the median time in milliseconds
+and the peak memory of one call without the memory before it, each measured in a new
+process. With `--once`, each call is made once in its own process, and the memory is
+that of the process; this is for lengths that take minutes. The backend of the first two
+groups is `KERAS_BACKEND` (default: tensorflow). On a GPU, memory is not measured.
 """
 
 import argparse
@@ -33,12 +31,12 @@ from memory import release_memory, reset_peak, status
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
-HEADS, SIZE, WINDOW = 8, 64, 512
+HEADS, HEAD_SIZE, WINDOW = 8, 64, 512
 
-# Name -> the backend it runs on (None: that of `KERAS_BACKEND`), and its options.
+# Name -> backend (None: that of `KERAS_BACKEND`), and options.
 CALLS = {
-    "keras.ops": (None, dict(peer="keras")),
-    "keras.ops, XLA": (None, dict(peer="keras", jit=True)),
+    "keras.ops": (None, dict(library="keras")),
+    "keras.ops, XLA": (None, dict(library="keras", jit=True)),
     "full": (None, dict(kernel="full")),
     "full, XLA": (None, dict(kernel="full", jit=True)),
     "blockwise": (None, dict(kernel="blockwise")),
@@ -49,32 +47,33 @@ CALLS = {
         dict(kernel="blockwise", jit=True, causal=True, sliding_window=WINDOW),
     ),
     "auto": (None, dict(kernel="auto")),
-    "PyTorch": ("torch", dict(peer="torch")),
-    "JAX": ("jax", dict(peer="jax", jit=True)),
+    "PyTorch": ("torch", dict(library="torch")),
+    "JAX": ("jax", dict(library="jax", jit=True)),
 }
 
 
-# In the processes that measure
+# Measuring processes
 
 
 def attention_of(
-    backend, peer=None, kernel="auto", causal=False, sliding_window=None, **_
+    backend, library=None, kernel="auto", causal=False, sliding_window=None, **_
 ):
-    """A function of query, key and value `(1, T, N, H)`."""
-    if peer == "torch":
+    """Return an attention function of query, key and value `(1, T, N, H)`."""
+    if library == "torch":
         import torch
 
         def attend(query, key, value):
-            turned = [x.transpose(1, 2) for x in (query, key, value)]
-            found = torch.nn.functional.scaled_dot_product_attention(*turned)
-            return found.transpose(1, 2)
+            # (1, T, N, H) -> (1, N, T, H)
+            transposed = [x.transpose(1, 2) for x in (query, key, value)]
+            outputs = torch.nn.functional.scaled_dot_product_attention(*transposed)
+            return outputs.transpose(1, 2)
 
         return attend
-    if peer == "jax":
+    if library == "jax":
         import jax
 
         return jax.nn.dot_product_attention
-    if peer == "keras":
+    if library == "keras":
         import keras
 
         return lambda query, key, value: keras.ops.dot_product_attention(
@@ -93,7 +92,7 @@ def attention_of(
 
 
 def call_of(backend, step, jit=False, **options):
-    """A function of three tensors, that has done its work when it returns."""
+    """Return a function of three tensors that waits for its result."""
     attend = attention_of(backend, **options)
     if backend == "tensorflow":
         import tensorflow as tf
@@ -122,23 +121,24 @@ def call_of(backend, step, jit=False, **options):
     def run(*tensors):
         if step == "forward":
             with torch.no_grad():
-                found = attend(*tensors)
+                outputs = attend(*tensors)
         else:
             tensors = [x.detach().requires_grad_() for x in tensors]
             attend(*tensors).float().sum().backward()
-            found = [x.grad for x in tensors]
+            outputs = [x.grad for x in tensors]
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        return found
+        return outputs
 
     return run
 
 
 def tensors_of(backend, length, dtype):
+    """Return query, key and value of a backend."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=(1, length, HEADS, SIZE)).astype("float32")] * 3
+    arrays = [rng.normal(size=(1, length, HEADS, HEAD_SIZE)).astype("float32")] * 3
     if backend == "torch":
         import torch
 
@@ -156,29 +156,29 @@ def tensors_of(backend, length, dtype):
 
 
 def times(backend, calls, step, length, dtype, seconds):
-    """Median seconds of each call, taken in turns."""
+    """Return the median seconds of each call; the calls alternate."""
     tensors = tensors_of(backend, length, dtype)
     runs = {name: call_of(backend, step, **options) for name, options in calls.items()}
     for run in runs.values():
         run(*tensors)
-    found = {name: [] for name in runs}
-    began = time.perf_counter()
+    measured = {name: [] for name in runs}
+    first = time.perf_counter()
     while (
-        time.perf_counter() - began < seconds * len(runs)
-        or min(map(len, found.values())) < 3
+        time.perf_counter() - first < seconds * len(runs)
+        or min(map(len, measured.values())) < 3
     ):
         for name, run in runs.items():
             start = time.perf_counter()
             run(*tensors)
-            found[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in found.items()}
+            measured[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in measured.items()}
 
 
 def memory(backend, calls, step, length, dtype):
-    """Most bytes of resident memory that a call takes beyond those before it."""
+    """Return the peak memory of a call in bytes, without the memory before it."""
     (options,) = calls.values()
     run = call_of(backend, step, **options)
-    # Compiled for this very length, then freed, so that the call alone is seen.
+    # Compile for this length first, so that only the call is measured.
     for size in (256, length):
         run(*tensors_of(backend, size, dtype))
     tensors = tensors_of(backend, length, dtype)
@@ -189,7 +189,7 @@ def memory(backend, calls, step, length, dtype):
 
 
 def once(backend, calls, step, length, dtype):
-    """Seconds of one call, compilation included, and the most bytes of the process."""
+    """Return the seconds of one call with compilation, and the peak memory in bytes."""
     (options,) = calls.values()
     tensors = tensors_of(backend, length, dtype)
     start = time.perf_counter()
@@ -197,12 +197,15 @@ def once(backend, calls, step, length, dtype):
     return time.perf_counter() - start, status("VmHWM")
 
 
-# In the one that asks them
+# The main process
 
 
-def ask(what, backend, calls, *arguments):
-    """What a fresh process finds; None where it fails, which is told."""
-    request = json.dumps([what, backend, calls, arguments])
+def run_in_new_process(measurement, backend, calls, *arguments):
+    """Return a measurement made in a new process.
+
+    If the process fails, print its error and return None.
+    """
+    request = json.dumps([measurement, backend, calls, arguments])
     result = subprocess.run(
         [sys.executable, __file__, "--measure", request],
         env={**os.environ, "KERAS_BACKEND": backend},
@@ -211,45 +214,47 @@ def ask(what, backend, calls, *arguments):
     )
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or [result.returncode])[-1]
-        print(f"{what} of {', '.join(calls)}: {reason}", file=sys.stderr)
+        print(f"{measurement} of {', '.join(calls)}: {reason}", file=sys.stderr)
         return None
     return json.loads(result.stdout.splitlines()[-1])
 
 
 def measure(step, length, names, arguments):
-    """A markdown table of one step at one length."""
-    own = os.environ["KERAS_BACKEND"]
+    """Print a Markdown table of one step at one length."""
+    default_backend = os.environ["KERAS_BACKEND"]
     by_backend = {}
     for name in names:
         backend, options = CALLS[name]
-        by_backend.setdefault(backend or own, {})[name] = options
-    seconds, taken = {}, {}
+        by_backend.setdefault(backend or default_backend, {})[name] = options
+    seconds, peak_bytes = {}, {}
     for backend, calls in by_backend.items():
-        found = ask("times", backend, calls, step, length, arguments.dtype, 2.0)
-        seconds.update(found or {})
+        sizes = step, length, arguments.dtype
+        measured = run_in_new_process("times", backend, calls, *sizes, 2.0)
+        seconds.update(measured or {})
         for name, options in calls.items() if arguments.memory else ():
-            single = {name: options}
-            taken[name] = ask("memory", backend, single, step, length, arguments.dtype)
+            call = {name: options}
+            peak_bytes[name] = run_in_new_process("memory", backend, call, *sizes)
     best = min((seconds[n] for n in seconds if n.startswith("keras")), default=None)
-    print(f"\n{step}, T = {length}, {arguments.dtype}, {own}\n")
+    print(f"\n{step}, T = {length}, {arguments.dtype}, {default_backend}\n")
     print("| | ms | best of Keras / it | MB |\n|---|---|---|---|")
     for name in names:
         if name in seconds:
             ratio = f"{best / seconds[name]:.2f}" if best else ""
-            bytes_ = taken.get(name)
+            bytes_ = peak_bytes.get(name)
             megabytes = "" if bytes_ is None else f"{bytes_ / 1e6:.0f}"
             print(f"| {name} | {seconds[name] * 1e3:.0f} | {ratio} | {megabytes} |")
     sys.stdout.flush()
 
 
 def measure_once(step, length, names, arguments):
-    """A line for each call of one step at one length."""
+    """Print a line for each call of one step at one length."""
     for name in names:
         backend, options = CALLS[name]
         backend = backend or os.environ["KERAS_BACKEND"]
-        found = ask("once", backend, {name: options}, step, length, arguments.dtype)
-        if found:
-            seconds, bytes_ = found
+        sizes = step, length, arguments.dtype
+        measured = run_in_new_process("once", backend, {name: options}, *sizes)
+        if measured:
+            seconds, bytes_ = measured
             print(
                 f"{step}, T = {length}, {name}: one call {seconds:.0f} s, "
                 f"the process {bytes_ / 2**30:.2f} GiB",
@@ -267,12 +272,12 @@ def main():
     parser.add_argument("--calls", choices=CALLS, nargs="+", default=list(CALLS))
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--once", action="store_true", help="one call, its process")
+    parser.add_argument("--once", action="store_true", help="measure a single call")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        what, backend, calls, rest = json.loads(arguments.measure)
-        function = {"times": times, "memory": memory, "once": once}[what]
+        measurement, backend, calls, rest = json.loads(arguments.measure)
+        function = {"times": times, "memory": memory, "once": once}[measurement]
         print(json.dumps(function(backend, calls, *rest)))
         return
     for step in arguments.only:

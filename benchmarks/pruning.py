@@ -1,12 +1,12 @@
-"""Half of the heads of a trained translator taken out: quality, size and speed.
+"""Pruning half of the heads of a trained translator: quality, size and speed.
 
     python examples/translation.py
     python benchmarks/pruning.py runs/translation/0a1b2c3d
 
 Takes the folder of a finished run of that example, computes the importance of each head
-on some of its training pairs, and takes half of all heads out: the least important
-ones, the most important ones, and as many drawn at random, three times. At least one
-head of a layer stays. Nothing is trained afterwards.
+on some of its training pairs, and prunes half of all heads: the least important ones,
+the most important ones, and a random half, three times. At least one head of each layer
+remains. The pruned models are not trained further.
 """
 
 import argparse
@@ -29,17 +29,53 @@ from keras_attn import inspection, serving, text, training
 
 
 def half_of(names_and_heads):
-    """The first half of the heads that may go, in this order, by layer."""
-    total, left, gone = len(names_and_heads), {}, {}
+    """Return the first half of the heads by layer, leaving one head per layer."""
+    total, remaining, pruned = len(names_and_heads), {}, {}
     for name, _ in names_and_heads:
-        left[name] = left.get(name, 0) + 1
+        remaining[name] = remaining.get(name, 0) + 1
     for name, head in names_and_heads:
-        if sum(map(len, gone.values())) == total // 2:
+        if sum(map(len, pruned.values())) == total // 2:
             break
-        if left[name] > 1:
-            left[name] -= 1
-            gone.setdefault(name, []).append(head)
-    return gone
+        if remaining[name] > 1:
+            remaining[name] -= 1
+            pruned.setdefault(name, []).append(head)
+    return pruned
+
+
+def plans_of(importance):
+    """Return the heads to prune, by layer, for each way of choosing them."""
+    heads = [(name, h) for name, x in importance.items() for h in range(len(x))]
+    ascending = sorted(heads, key=lambda head: importance[head[0]][head[1]])
+    plans = {
+        "all": {},
+        "least important pruned": half_of(ascending),
+        "most important pruned": half_of(ascending[::-1]),
+    }
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(heads, len(heads))
+        plans[f"random half pruned, {seed}"] = half_of(shuffled)
+    return plans
+
+
+def print_importance(importance):
+    """Print the importance of each head, as a share of the largest."""
+    print("Importance of each head, as a share of the largest:")
+    largest = max(x.max() for x in importance.values())
+    for name, values in importance.items():
+        print(f"  {name}: {' '.join(f'{value / largest:.3f}' for value in values)}")
+
+
+def median_seconds(calls, batch, rounds):
+    """Return the median seconds of a forward pass of each model; they alternate."""
+    seconds = {name: [] for name in calls}
+    for model in calls.values():
+        model.predict_on_batch(batch)
+    for _ in range(rounds):
+        for name, model in calls.items():
+            start = time.perf_counter()
+            model.predict_on_batch(batch)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def main():
@@ -65,50 +101,29 @@ def main():
     importance = inspection.head_importance(
         model, data.take(arguments.batches), training.MaskedCrossentropy()
     )
-    heads = [(name, h) for name, x in importance.items() for h in range(len(x))]
-    ascending = sorted(heads, key=lambda head: importance[head[0]][head[1]])
-    plans = {
-        "whole": {},
-        "least important out": half_of(ascending),
-        "most important out": half_of(ascending[::-1]),
-    }
-    for seed in range(3):
-        drawn = random.Random(seed).sample(heads, len(heads))
-        plans[f"drawn at random, {seed}"] = half_of(drawn)
     sources, references = zip(*valid_pairs)
-    translators, rows = {}, {}
-    for name, plan in plans.items():
-        smaller = inspection.prune_heads(model, plan)
-        translators[name] = serving.Translator(
-            smaller,
+    rows, pruned_models = {}, {}
+    for name, plan in plans_of(importance).items():
+        pruned = inspection.prune_heads(model, plan)
+        translator = serving.Translator(
+            pruned,
             *tokenizers,
             max_new_tokens=settings.max_tokens,
             max_source_length=settings.max_tokens,
         )
         bleu = training.BleuCallback(
-            translators[name], list(sources), list(references), batch_size=100
+            translator, list(sources), list(references), batch_size=100
         )
-        counts = inspection.count_parameters(smaller)
-        rows[name] = bleu.evaluate(), counts["attention"], counts["total"], smaller
-    print("Importance of each head, as a share of the largest:")
-    largest = max(x.max() for x in importance.values())
-    for name, values in importance.items():
-        print(f"  {name}: {' '.join(f'{value / largest:.3f}' for value in values)}")
-    seconds = {name: [] for name in plans}
+        counts = inspection.count_parameters(pruned)
+        rows[name] = bleu.evaluate(), counts["attention"], counts["total"]
+        pruned_models[name] = pruned
+    print_importance(importance)
     batch = next(iter(data))[0]
-    calls = {name: row[3] for name, row in rows.items()}
-    for model in calls.values():
-        model.predict_on_batch(batch)
-    for _ in range(arguments.rounds * 4):
-        for name, model in calls.items():
-            start = time.perf_counter()
-            model.predict_on_batch(batch)
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    print("\n| heads | BLEU | attention's parameters | all | forward pass, faster by |")
+    medians = median_seconds(pruned_models, batch, arguments.rounds * 4)
+    print("\n| heads | BLEU | attention parameters | all | forward pass, faster by |")
     print("|---|---|---|---|---|")
-    for name, (score, attention, total, _) in rows.items():
-        ratio = medians["whole"] / medians[name]
+    for name, (score, attention, total) in rows.items():
+        ratio = medians["all"] / medians[name]
         print(f"| {name} | {score:.1f} | {attention:,} | {total:,} | {ratio:.2f} |")
 
 

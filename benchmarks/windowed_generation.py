@@ -1,12 +1,12 @@
-"""Time per token and memory of a text that grows long, with a window and without.
+"""Time per token and memory of long generation, with and without a sliding window.
 
     python benchmarks/windowed_generation.py [--tokens 10000]
 
-A decoder of 4 layers, 256 wide, rotary positions, random weights, batch 1, written to
-token by token (`decoding.stream`). With a window of 256 each layer's cache is a ring of
-256 entries; without, it has room for all tokens, and each step attends to all that
-came. Prints, for each tenth of the text, milliseconds per token (median), and the
-resident memory of the process at its end.
+A decoder with 4 layers of width 256, rotary positions and random weights generates
+token by token (`decoding.stream`) with batch size 1. With a sliding window of 256, the
+KV cache of each layer is a ring buffer of 256 positions; without one, it has a position
+for each token, and each step attends to all previous tokens. For each tenth of the
+tokens, prints the median milliseconds per token and the resident memory of the process.
 """
 
 import argparse
@@ -20,18 +20,19 @@ from memory import status
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-WINDOW, WIDTH, HEADS, DEPTH, WORDS = 256, 256, 8, 4, 1000
+WINDOW, WIDTH, HEADS, DEPTH, VOCABULARY = 256, 256, 8, 4, 1000
 
 
 def build(window):
+    """Return a decoder with a sliding window, or without one if it is None."""
     import keras
 
     from keras_attn import layers
 
     keras.utils.set_random_seed(0)
-    embedding = layers.TokenEmbedding(WORDS, WIDTH, padding_id=None)
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    x = embedding(ids)
+    embedding = layers.TokenEmbedding(VOCABULARY, WIDTH, padding_id=None)
+    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    x = embedding(token_ids)
     for _ in range(DEPTH):
         attention = layers.MultiHeadSelfAttention(
             HEADS, position=layers.RotaryPositionEmbedding(), sliding_window=window
@@ -39,30 +40,30 @@ def build(window):
         x = layers.TransformerDecoder(
             4 * WIDTH, HEADS, attention=attention, normalize_first=True
         )(x)
-    return keras.Model(ids, embedding(x, reverse=True))
+    return keras.Model(token_ids, embedding(x, reverse=True))
 
 
-def write(window, tokens):
-    """Prints a row for each tenth of the text."""
+def measure(window, tokens):
+    """Generate tokens; print a row for each tenth of them."""
     from keras_attn import decoding
 
-    model, stamps = build(window), []
+    model, seconds = build(window), []
     start = time.perf_counter()
-    name = "all" if window is None else window
+    name = "none" if window is None else window
     for token in decoding.stream(
         model,
         [[5, 6, 7]],
-        end_token_id=WORDS - 1,
+        end_token_id=VOCABULARY - 1,
         max_new_tokens=tokens,
         min_new_tokens=tokens,
     ):
         del token
-        stamps.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
         start = time.perf_counter()
-        if len(stamps) % (tokens // 10) == 0:
-            median = statistics.median(stamps[-(tokens // 10) :]) * 1e3
+        if len(seconds) % (tokens // 10) == 0:
+            median = statistics.median(seconds[-(tokens // 10) :]) * 1e3
             resident = status("VmRSS") / 2**20
-            print(f"| {name} | {len(stamps)} | {median:.2f} | {resident:.0f} |")
+            print(f"| {name} | {len(seconds)} | {median:.2f} | {resident:.0f} |")
             sys.stdout.flush()
 
 
@@ -72,9 +73,9 @@ def main():
     parser.add_argument("--window", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.window is not None:
-        write(int(arguments.window) or None, arguments.tokens)
+        measure(int(arguments.window) or None, arguments.tokens)
         return
-    print("| window | tokens so far | ms per token | resident MB |\n|---|---|---|---|")
+    print("| window | tokens | ms per token | resident MB |\n|---|---|---|---|")
     for window in WINDOW, 0:
         options = ["--window", str(window), "--tokens", str(arguments.tokens)]
         subprocess.run([sys.executable, __file__, *options], check=True)

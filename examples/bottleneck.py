@@ -1,12 +1,13 @@
-"""One vector for a sentence, or a look back at all of it: quality by length.
+"""Recurrent models with and without attention, and a Transformer: quality by length.
 
     python examples/bottleneck.py
     python examples/bottleneck.py --task translation --pairs FILE --valid FILE
 
-A plain recurrent encoder-decoder, two with attention and a Transformer, of as many
-parameters, are trained alike and for as many minutes (`--minutes`, each): to reverse
-sequences of 5 to 60 symbols, and to translate, the built-in Korean to English corpus
-or sentence pairs of your own. Prints and draws quality by length of the source.
+A plain recurrent encoder-decoder, two with attention and a Transformer have the same
+number of parameters and are trained for the same time (`--minutes` per model). The
+tasks are reversing sequences of 5 to 60 symbols, and translation: of the built-in
+Korean-English corpus or of your own sentence pairs. Prints and plots the quality by
+source length.
 """
 
 import argparse
@@ -40,41 +41,46 @@ START, END, FIRST, SYMBOLS = 1, 2, 3, 20
 LENGTHS = range(5, 61)
 
 
-class Minutes(keras.callbacks.Callback):
-    """Ends training after so long, the learning rate rising, then falling to zero.
+class TimedSchedule(keras.callbacks.Callback):
+    """Learning rate warmup and cosine decay over a given training time.
 
-    By the clock, so that a slow model goes through the same rates as a fast one; or by
-    `most_steps`, where they are given, so that each learns from as many batches.
+    The schedule follows the clock, so that slow and fast models see the same learning
+    rates. With `max_steps` it follows the number of steps instead, so that all models
+    are trained on the same number of batches. Training stops at the end.
     """
 
-    def __init__(self, minutes, rate, most_steps=None):
+    def __init__(self, minutes, rate, max_steps=None):
         super().__init__()
-        self.seconds, self.rate, self.most_steps = minutes * 60, rate, most_steps
+        self.seconds, self.rate, self.max_steps = minutes * 60, rate, max_steps
         self.steps = 0
 
     def on_train_begin(self, logs=None):
-        self.began = None
+        self.start = None
 
     def on_train_batch_begin(self, batch, logs=None):
-        if self.began is None or self.steps < 3:  # tracing is not training
-            self.began = time.monotonic()
-        done = (time.monotonic() - self.began) / self.seconds
-        if self.most_steps is not None:
-            done = self.steps / self.most_steps
-        done = min(done, 1.0)
-        rise = min(done / 0.1, 1.0)
-        fall = 0.5 * (1 + math.cos(math.pi * done))
-        self.model.optimizer.learning_rate = self.rate * rise * fall
+        if self.start is None or self.steps < 3:  # tracing does not count
+            self.start = time.monotonic()
+        progress = (time.monotonic() - self.start) / self.seconds
+        if self.max_steps is not None:
+            progress = self.steps / self.max_steps
+        progress = min(progress, 1.0)
+        warmup = min(progress / 0.1, 1.0)
+        decay = 0.5 * (1 + math.cos(math.pi * progress))
+        self.model.optimizer.learning_rate = self.rate * warmup * decay
         self.steps += 1
-        self.model.stop_training = done >= 1.0
+        self.model.stop_training = progress >= 1.0
 
 
 def build(name, source_size, target_size, width, dropout, scale=True):
-    """A model by its name; `width` is the Transformer's, others get what fits.
+    """Return a model by its name.
 
-    Without `scale` Luong's general score is as he wrote it. It learns to translate far
-    slower; but reversing, it looks at the symbol itself, where the scaled one settles
-    as well on its neighbour, whose encoder state knows the symbol too.
+    `width` is that of the Transformer; the recurrent models have the largest width with
+    which they have no more parameters than the Transformer.
+
+    With `scale=False`, Luong's general score is not scaled, as in his paper. It learns
+    to translate far more slowly. On reversal it attends to the symbol itself, whereas
+    the scaled score may also attend to a neighbor, whose encoder state contains the
+    symbol as well.
     """
     transformer = models.transformer_translator(
         source_size,
@@ -101,36 +107,42 @@ def build(name, source_size, target_size, width, dropout, scale=True):
             dropout=dropout,
         )
 
-    wanted, hidden_dim = transformer.count_params(), width
-    while recurrent(hidden_dim + 8).count_params() <= wanted:
+    max_parameters, hidden_dim = transformer.count_params(), width
+    while recurrent(hidden_dim + 8).count_params() <= max_parameters:
         hidden_dim += 8
     return recurrent(hidden_dim)
 
 
 def fit(model, data, minutes, rate, **kwargs):
-    clock = Minutes(minutes, rate)
+    """Train for a given time; return the number of steps."""
+    schedule = TimedSchedule(minutes, rate)
     model.compile(
         optimizer=keras.optimizers.Adam(beta_2=0.98, clipnorm=1.0),
         loss=training.MaskedCrossentropy(),
         metrics=[training.MaskedAccuracy()],
         jit_compile=False,
     )
-    # `shuffle=False`: the data come shuffled.
     model.fit(
-        data, epochs=100_000, callbacks=[clock], shuffle=False, verbose=0, **kwargs
+        data,
+        epochs=100_000,
+        callbacks=[schedule],
+        shuffle=False,  # the data is shuffled already
+        verbose=0,
+        **kwargs,
     )
-    return clock.steps
+    return schedule.steps
 
 
 # Reversal
 
 
-def reversal_batch(rng, length, rows):
-    """Inputs and labels; each batch is of one length, so that nothing is padded."""
-    symbols = rng.integers(FIRST, FIRST + SYMBOLS, (rows, length), dtype="int32")
-    back = symbols[:, ::-1]
-    target = np.pad(back, [(0, 0), (1, 0)], constant_values=START)
-    labels = np.pad(back, [(0, 0), (0, 1)], constant_values=END)
+def reversal_batch(rng, length, batch_size):
+    """Return inputs and labels, all of the given length, so without padding."""
+    shape = (batch_size, length)
+    symbols = rng.integers(FIRST, FIRST + SYMBOLS, shape, dtype="int32")
+    backward = symbols[:, ::-1]
+    target = np.pad(backward, [(0, 0), (1, 0)], constant_values=START)
+    labels = np.pad(backward, [(0, 0), (0, 1)], constant_values=END)
     return {"source": symbols, "target": target}, labels
 
 
@@ -139,10 +151,10 @@ def reversal_data(rng):
         yield reversal_batch(rng, int(rng.choice(LENGTHS)), 64)
 
 
-def reversed_right(model, rng, length, rows=64):
-    """Share of the symbols that generation puts where they belong."""
-    inputs, labels = reversal_batch(rng, length, rows)
-    found = decoding.generate(
+def reversal_accuracy(model, rng, length, batch_size=64):
+    """Return the percentage of generated symbols that are correct."""
+    inputs, labels = reversal_batch(rng, length, batch_size)
+    outputs = decoding.generate(
         model,
         {"source": inputs["source"]},
         start_token_id=START,
@@ -150,12 +162,15 @@ def reversed_right(model, rng, length, rows=64):
         max_new_tokens=max(LENGTHS) + 1,
         jit_compile=False,
     )
-    found = keras.ops.convert_to_numpy(found["token_ids"])[:, 0, : length + 1]
-    return 100 * float((found == labels)[:, :-1].mean())
+    token_ids = keras.ops.convert_to_numpy(outputs["token_ids"])[:, 0, : length + 1]
+    return 100 * float((token_ids == labels)[:, :-1].mean())
 
 
-def anti_diagonal(model, rng, length=30):
-    """Share of the rows of the attention map whose maximum is on the anti-diagonal."""
+def anti_diagonal_share(model, rng, length=30):
+    """Return the percentage of queries that attend most to the correct symbol.
+
+    These are the rows of the attention map whose maximum is on the anti-diagonal.
+    """
     inputs, _ = reversal_batch(rng, length, 16)
     maps = inspection.attention_maps(model, inputs)
     (weights,) = maps.values()
@@ -164,6 +179,7 @@ def anti_diagonal(model, rng, length=30):
 
 
 def reversal(name, arguments):
+    """Train on reversal; return the model, its steps, its quality and a note."""
     rng = np.random.default_rng(arguments.seed)
     size = FIRST + SYMBOLS
     model = build(name, size, size, arguments.width, dropout=0.0, scale=False)
@@ -171,12 +187,12 @@ def reversal(name, arguments):
     steps = fit(model, reversal_data(rng), arguments.minutes, rate, steps_per_epoch=100)
     rng = np.random.default_rng(arguments.seed + 1)
     quality = {
-        length: reversed_right(model, rng, length)
+        length: reversal_accuracy(model, rng, length)
         for length in (5, 10, 20, 30, 40, 50, 60)
     }
     notes = ""
     if RECURRENT.get(name):
-        share = anti_diagonal(model, rng)
+        share = anti_diagonal_share(model, rng)
         notes = f"attention on the anti-diagonal in {share:.1f} % of the rows"
     return model, steps, quality, notes
 
@@ -186,7 +202,7 @@ def reversal(name, arguments):
 
 @functools.cache
 def corpus(train_file, valid_file, vocabulary, seed):
-    """Pairs for validation, tokenizers, and the dataset of what is trained on."""
+    """Return the validation pairs, the two tokenizers and the training dataset."""
     if train_file:
         train, valid = (
             text.read_pairs(path, on_bad="skip") for path in (train_file, valid_file)
@@ -210,6 +226,7 @@ def corpus(train_file, valid_file, vocabulary, seed):
 
 
 def translation(name, arguments):
+    """Train on translation; return the model, its steps, its quality and its BLEU."""
     valid, tokenizers, data = corpus(
         arguments.pairs, arguments.valid, arguments.vocabulary, arguments.seed
     )
@@ -230,24 +247,27 @@ def translation(name, arguments):
 
 
 def by_length(tokenizer, valid, translations):
-    """BLEU of the sentences of each length of the source, in buckets of a quarter."""
+    """Return the BLEU of each quartile of source lengths, by its mean length."""
     import sacrebleu
 
     lengths = [len(ids) for ids in tokenizer.tokenize([s for s, _ in valid])]
     edges = np.quantile(lengths, [0.25, 0.5, 0.75])
     buckets = collections.defaultdict(list)
-    for length, pair, found in zip(lengths, valid, translations):
-        buckets[int(np.searchsorted(edges, length))].append((length, pair[1], found))
+    for length, (_, reference), hypothesis in zip(lengths, valid, translations):
+        bucket = buckets[int(np.searchsorted(edges, length))]
+        bucket.append((length, reference, hypothesis))
     quality = {}
-    for _, rows in sorted(buckets.items()):
-        found, references = [f for *_, f in rows], [r for _, r, _ in rows]
-        middle = round(float(np.mean([length for length, *_ in rows])), 1)
-        quality[middle] = sacrebleu.corpus_bleu(found, [references]).score
+    for _, bucket in sorted(buckets.items()):
+        lengths, references, hypotheses = zip(*bucket)
+        mean_length = round(float(np.mean(lengths)), 1)
+        quality[mean_length] = sacrebleu.corpus_bleu(
+            list(hypotheses), [list(references)]
+        ).score
     return quality
 
 
 def report(task, results):
-    """A markdown table: a row a model, a column a length."""
+    """Print a Markdown table with one row per model and one column per length."""
     lengths = next(iter(results.values()))["quality"]
     print(f"\n{task}\n")
     columns = ["model", "parameters", "steps", *(f"{n:g}" for n in lengths), ""]
@@ -259,18 +279,19 @@ def report(task, results):
         print(f"| {' | '.join(row)} | {result['notes']} |")
 
 
-def plot(found, path):
+def plot(results_by_task, path):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 * len(found), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for axes, (task, results) in zip(panels, found.items()):
+    count = len(results_by_task)
+    figure = Figure(figsize=(5 * count, 3.6), layout="constrained")
+    panels = figure.subplots(1, count, squeeze=False)[0]
+    for axes, (task, results) in zip(panels, results_by_task.items()):
         for name, result in results.items():
             quality = result["quality"]
             axes.plot(quality.keys(), quality.values(), marker="o", label=name)
         axes.set(title=task, xlabel="source length, tokens", ylim=(0, 102))
         is_reversal = task == "reversal"
-        axes.set_ylabel("symbols right, %" if is_reversal else "BLEU")
+        axes.set_ylabel("correct symbols, %" if is_reversal else "BLEU")
     panels[0].legend(fontsize=8)
     figure.savefig(path, dpi=120)
     print(f"\nPlot: {path}")
@@ -284,38 +305,38 @@ def main():
     names = [*RECURRENT, TRANSFORMER]
     parser.add_argument("--task", nargs="+", choices=tasks, default=[*tasks])
     parser.add_argument("--model", nargs="+", choices=names, default=names)
-    parser.add_argument("--minutes", type=float, default=4.0, help="of each training")
-    parser.add_argument("--pairs", metavar="FILE", help="training pairs")
-    parser.add_argument("--valid", metavar="FILE", help="held-out pairs")
-    parser.add_argument("--vocabulary", type=int, help="pieces of each language")
-    parser.add_argument("--width", type=int, default=128, help="of the Transformer")
-    parser.add_argument("--rate", type=float, help="the highest of the learning rate")
+    parser.add_argument("--minutes", type=float, default=4.0, help="per model")
+    parser.add_argument("--pairs", metavar="FILE", help="training sentence pairs")
+    parser.add_argument("--valid", metavar="FILE", help="held-out sentence pairs")
+    parser.add_argument("--vocabulary", type=int, help="size per language")
+    parser.add_argument("--width", type=int, default=128, help="Transformer width")
+    parser.add_argument("--rate", type=float, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/bottleneck", help="folder")
     arguments = parser.parse_args()
     if bool(arguments.pairs) != bool(arguments.valid):
-        parser.error("--pairs and --valid come together")
+        parser.error("--pairs and --valid must be given together")
     if arguments.vocabulary is None:
         arguments.vocabulary = 3000 if arguments.pairs else 1200
     folder = pathlib.Path(arguments.output)
     folder.mkdir(parents=True, exist_ok=True)
-    found = {}
+    results = {}
     for task in arguments.task:
-        found[task] = {}
+        results[task] = {}
         for name in arguments.model:
             keras.utils.set_random_seed(arguments.seed)
             print(f"{task}: {name} ...", flush=True)
             model, steps, quality, notes = tasks[task](name, arguments)
             if not isinstance(notes, str):
-                notes = f"BLEU of all: {notes:.1f}"
-            found[task][name] = {
+                notes = f"BLEU of all lengths: {notes:.1f}"
+            results[task][name] = {
                 "parameters": model.count_params(),
                 "steps": steps,
                 "quality": quality,
                 "notes": notes,
             }
-        report(task, found[task])
-    plot(found, folder / "bottleneck.png")
+        report(task, results[task])
+    plot(results, folder / "bottleneck.png")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""What fine-tuning a text classifier is measured, shown and exported with."""
+"""Data preparation, evaluation, plots and export of a fine-tuned text classifier."""
 
 import numpy as np
-from translation import ask_fresh_process
+from translation import run_in_fresh_process
 
 from keras_attn import models, serving, text
 
 __all__ = [
     "accuracy",
     "arrays",
-    "export_and_ask",
-    "from_nothing",
+    "build_from_scratch",
+    "export_and_compare",
     "plot_confusions",
     "tf_idf_accuracy",
 ]
 
 
-def from_nothing(texts, num_classes, max_tokens):
-    """A tokenizer trained on the texts, and a small model that knows nothing yet."""
+def build_from_scratch(texts, num_classes, max_tokens):
+    """Return a tokenizer trained on the texts, and a small untrained model."""
     tokenizer = text.WordPieceTokenizer.train(texts, 1000, lower_case=True)
     model = models.text_classifier(
         tokenizer.vocabulary_size,
@@ -32,23 +32,25 @@ def from_nothing(texts, num_classes, max_tokens):
 
 
 def arrays(tokenizer, pairs, labels, max_tokens):
-    """Ids `(N, T)` and numbers of labels `(N,)`, int32."""
-    texts = [each for each, _ in pairs]
+    """Return token ids `(N, T)` and class indices `(N,)`, both int32."""
+    texts = [pair[0] for pair in pairs]
     ids = tokenizer.tokenize(texts, add_start=True, add_end=True, max_length=max_tokens)
     padded = ids.to_tensor(tokenizer.padding_id).numpy()
     return padded, np.array([labels.index(label) for _, label in pairs], "int32")
 
 
-def accuracy(model, ids, numbers):
-    return float((_predicted(model, ids) == numbers).mean())
+def accuracy(model, ids, classes):
+    """Return the share of texts whose class is predicted correctly."""
+    return float((_predict(model, ids) == classes).mean())
 
 
-def _predicted(model, ids):
+def _predict(model, ids):
+    """Return the most probable class of each text."""
     return model.predict(ids, batch_size=64, verbose=0).argmax(axis=-1)
 
 
 def tf_idf_accuracy(train, valid):
-    """That of logistic regression on weighted words and pairs of words."""
+    """Return the accuracy of logistic regression on TF-IDF of words and word pairs."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -61,12 +63,12 @@ def tf_idf_accuracy(train, valid):
     return float(baseline.score(*zip(*valid)))
 
 
-def plot_confusions(model, ids, numbers, labels, path):
-    """How many texts of each label were taken for each label."""
+def plot_confusions(model, ids, classes, labels, path):
+    """Save a plot of the confusion matrix."""
     from matplotlib.figure import Figure
 
     counts = np.zeros((len(labels), len(labels)), int)
-    np.add.at(counts, (numbers, _predicted(model, ids)), 1)
+    np.add.at(counts, (classes, _predict(model, ids)), 1)
     size = 2.5 + 0.5 * len(labels)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.subplots()
@@ -82,8 +84,12 @@ def plot_confusions(model, ids, numbers, labels, path):
     print(f"Confusion matrix: {path}")
 
 
-def export_and_ask(model, tokenizer, labels, texts, max_tokens, folder):
-    """Exports, then compares a fresh process with this one, label by label."""
+def export_and_compare(model, tokenizer, labels, texts, max_tokens, folder):
+    """Export the model; compare its labels in a fresh process with those of `model`.
+
+    Raises:
+        RuntimeError: if the exported model returns different labels.
+    """
     path = serving.export_text_model(
         model,
         folder / "saved_model",
@@ -93,14 +99,14 @@ def export_and_ask(model, tokenizer, labels, texts, max_tokens, folder):
         overwrite=True,
     )
     print(f"Exported: {path}")
-    ids, _ = arrays(
-        tokenizer, [(each, labels[0]) for each in texts], labels, max_tokens
-    )
-    here = [labels[number] for number in _predicted(model, ids)]
-    answers = ask_fresh_process(path, [texts[:1], texts], output="label")
-    if answers != [here[:1], here]:
+    pairs = [(each, labels[0]) for each in texts]
+    ids, _ = arrays(tokenizer, pairs, labels, max_tokens)
+    expected = [labels[index] for index in _predict(model, ids)]
+    outputs = run_in_fresh_process(path, [texts[:1], texts], output="label")
+    if outputs != [expected[:1], expected]:
         raise RuntimeError(
-            f"The exported model answers otherwise: {answers}, here {here}"
+            "Expected the exported model to return the labels of the model in this "
+            f"process, {expected}. Received: {outputs}"
         )
-    print(f"A fresh process gives the same {len(texts)} labels, for example:")
-    print(f"  {texts[0]}\n  {here[0]}")
+    print(f"A fresh process returns the same {len(texts)} labels, for example:")
+    print(f"  {texts[0]}\n  {expected[0]}")

@@ -1,14 +1,14 @@
-r"""Fine-tune a published model, or train one from nothing, on labelled texts.
+r"""Fine-tune a published model, or train a small one from scratch, on labelled texts.
 
     python examples/fine_tune.py --checkpoint all-MiniLM-L6-v2 --method lora
     python examples/fine_tune.py --texts reviews.tsv --checkpoint bert-base-uncased
     python examples/fine_tune.py --task translation --checkpoint opus-mt-ko-en \
         --pairs train.tsv --valid valid.tsv --method layerwise
 
-A checkpoint is a folder on this machine as it was published. Without one, a small model
-is trained from nothing. Without `--texts`, the texts are a shop's mail by topic, which
-are built in. `--texts` takes a file of `text<TAB>label` or a folder with a folder for
-each label. All it makes lies under `--output`.
+`--checkpoint` is the local folder of a published model. Without it, a small model is
+trained from scratch. `--texts` is a file with lines `text<TAB>label`, or a folder with
+one subfolder per label. The default is a built-in corpus of customer messages and their
+topics. All results are written to `--output`.
 """
 
 import argparse
@@ -20,21 +20,22 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# TensorFlow keeps its CPU memory instead of handing each tensor's back to the system:
-# a training step takes about 0.75 of the time.
+# Keep freed CPU memory in TensorFlow's allocator instead of returning it to the system:
+# a training step then takes about 0.75 of the time.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 
 import classification
 import keras
 import labelled_texts
-from translation import export_and_ask, show_translations
+from translation import export_and_compare, show_translations
 
 from keras_attn import checkpoints, serving, text, training
 
-# Method -> its learning rate: what begins at zero learns faster than what is known.
-RATES = {"whole": 1e-4, "last": 5e-4, "lora": 1e-3, "layerwise": 2e-4}
-# Of a model that knows nothing yet.
-RATE_FROM_NOTHING = 1e-3
+# Method -> learning rate. Adapters start at zero and take a higher rate than
+# pretrained weights.
+RATES = {"full": 1e-4, "last": 5e-4, "lora": 1e-3, "layerwise": 2e-4}
+# Minimum learning rate without a checkpoint.
+RATE_FROM_SCRATCH = 1e-3
 HEADS = r"^(pooler|logits)$"
 
 
@@ -45,19 +46,19 @@ def parse_arguments():
     parser.add_argument(
         "--task", choices=["classification", "translation"], default="classification"
     )
-    parser.add_argument("--checkpoint", metavar="FOLDER", help="a published model")
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="of a published model")
     data = parser.add_argument_group("data")
     data.add_argument("--texts", metavar="PATH", help="labelled texts")
-    data.add_argument("--valid-share", type=float, default=0.2, help="held out of them")
-    data.add_argument("--pairs", metavar="FILE", help="of sentences, to translate")
-    data.add_argument("--valid", metavar="FILE", help="held-out pairs")
-    data.add_argument("--max-tokens", type=int, default=64, help="cut longer texts")
+    data.add_argument("--valid-share", type=float, default=0.2, help="share held out")
+    data.add_argument("--pairs", metavar="FILE", help="training sentence pairs")
+    data.add_argument("--valid", metavar="FILE", help="held-out sentence pairs")
+    data.add_argument("--max-tokens", type=int, default=64, help="truncate to")
     fit = parser.add_argument_group("training")
-    fit.add_argument("--method", choices=RATES, default="whole")
-    fit.add_argument("--rate", type=float, help="the highest learning rate")
+    fit.add_argument("--method", choices=RATES, default="full")
+    fit.add_argument("--rate", type=float, help="peak learning rate")
     fit.add_argument("--epochs", type=int, default=5)
-    fit.add_argument("--batch", type=int, default=16, help="texts of a batch")
-    fit.add_argument("--batch-tokens", type=int, default=512, help="to translate")
+    fit.add_argument("--batch", type=int, default=16, help="texts per batch")
+    fit.add_argument("--batch-tokens", type=int, default=512, help="of pairs")
     fit.add_argument("--blocks", type=int, default=1, help="trained by 'last'")
     fit.add_argument("--rank", type=int, default=8, help="of 'lora'")
     fit.add_argument("--decay", type=float, default=0.9, help="of 'layerwise'")
@@ -67,23 +68,23 @@ def parse_arguments():
     if arguments.rate is None:
         arguments.rate = RATES[arguments.method]
         if not arguments.checkpoint:
-            arguments.rate = max(arguments.rate, RATE_FROM_NOTHING)
+            arguments.rate = max(arguments.rate, RATE_FROM_SCRATCH)
     is_translation = arguments.task == "translation"
     if is_translation and not (
         arguments.checkpoint and arguments.pairs and arguments.valid
     ):
         parser.error(
             "translation needs --checkpoint, --pairs and --valid "
-            "(translation.py trains a translator from nothing)"
+            "(translation.py trains a translator from scratch)"
         )
     return arguments
 
 
 def prepare(arguments, model, steps):
-    """Makes ready what the method trains.
+    """Freeze layers or add adapters according to the method.
 
     Returns:
-        The optimizer, for so many steps.
+        The optimizer, whose learning rate decays to zero over `steps`.
     """
     schedule = keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
@@ -110,7 +111,7 @@ def prepare(arguments, model, steps):
 
 
 def classify(arguments, folder):
-    """Fine-tunes a classifier; returns its accuracies, held out, by name."""
+    """Fine-tune a classifier; return its held-out accuracies by name."""
     if arguments.texts:
         pairs = labelled_texts.read(arguments.texts)
         pairs = labelled_texts.split(pairs, arguments.valid_share, arguments.seed)
@@ -118,17 +119,15 @@ def classify(arguments, folder):
         pairs = labelled_texts.built_in()
     train, valid = pairs
     labels = sorted({label for _, label in train})
-    print(
-        f"{len(train)} texts to train on, {len(valid)} held out, {len(labels)} labels"
-    )
+    print(f"{len(train)} training texts, {len(valid)} held out, {len(labels)} labels")
     if arguments.checkpoint:
         tokenizer = text.load_published_tokenizer(arguments.checkpoint)
         model = checkpoints.load(
             arguments.checkpoint, task="classification", num_classes=len(labels)
         )
     else:
-        tokenizer, model = classification.from_nothing(
-            [each for each, _ in train], len(labels), arguments.max_tokens
+        tokenizer, model = classification.build_from_scratch(
+            [pair[0] for pair in train], len(labels), arguments.max_tokens
         )
     data = [
         classification.arrays(tokenizer, part, labels, arguments.max_tokens)
@@ -149,20 +148,20 @@ def classify(arguments, folder):
         batch_size=arguments.batch,
         verbose=2,
     )
-    keep(arguments, model, history, folder)
+    save_results(arguments, model, history, folder)
     results["after"] = classification.accuracy(model, *data[1])
     results["TF-IDF"] = classification.tf_idf_accuracy(train, valid)
     classification.plot_confusions(model, *data[1], labels, folder / "confusions.png")
     if can_be_exported(tokenizer):
-        texts = [each for each, _ in valid]
-        classification.export_and_ask(
+        texts = [pair[0] for pair in valid]
+        classification.export_and_compare(
             model, tokenizer, labels, texts, arguments.max_tokens, folder
         )
     return results
 
 
 def translate(arguments, folder):
-    """Fine-tunes a translation model; returns its BLEU, held out, by name."""
+    """Fine-tune a translation model; return its held-out BLEU by name."""
     train, valid = (
         text.read_pairs(path, on_bad="skip")
         for path in (arguments.pairs, arguments.valid)
@@ -208,19 +207,19 @@ def translate(arguments, folder):
         shuffle=False,  # the dataset shuffles itself
         verbose=2,
     )
-    keep(arguments, model, history, folder)
+    save_results(arguments, model, history, folder)
     tuned = translator()
     results["after"] = show_translations(valid, tuned, count=3)
     if all(map(can_be_exported, tokenizers)):
-        export_and_ask(arguments, folder, model, valid, tuned)
+        export_and_compare(arguments, folder, model, valid, tuned)
     return results
 
 
-def keep(arguments, model, history, folder):
-    """Writes what the training has made; adapters are merged after it."""
+def save_results(arguments, model, history, folder):
+    """Save the learning curves and the model; merge adapters into its weights."""
     plot_curves(history, folder / "curves.png")
     if arguments.method == "lora":
-        model.save(folder / "adapters.keras")  # goes on from here, if loaded
+        model.save(folder / "adapters.keras")  # to resume training
         training.merge_lora(model)
     if arguments.checkpoint:
         path = checkpoints.save(
@@ -229,11 +228,11 @@ def keep(arguments, model, history, folder):
             overwrite=True,
             tokenizer_from=arguments.checkpoint,
         )
-        print(f"As a published model: {path}")
+        print(f"Checkpoint in the published format: {path}")
 
 
 def can_be_exported(tokenizer):
-    """Whether a SavedModel can hold the tokenizer; says why not."""
+    """Return whether a SavedModel supports the tokenizer; if not, print the reason."""
     try:
         tokenizer.check_export()
     except ValueError as error:
@@ -243,7 +242,7 @@ def can_be_exported(tokenizer):
 
 
 def plot_curves(history, path):
-    """Loss and accuracy by epoch."""
+    """Save a plot of loss and accuracy by epoch."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -266,7 +265,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     is_translation = arguments.task == "translation"
     results = (translate if is_translation else classify)(arguments, folder)
-    print(f"\n{'BLEU' if is_translation else 'Accuracy, %'} on what was held out:")
+    print(f"\nHeld-out {'BLEU' if is_translation else 'accuracy, %'}:")
     for name, value in results.items():
         print(f"  {name:8}{value if is_translation else 100 * value:6.1f}")
     print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes.")

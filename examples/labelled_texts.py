@@ -1,4 +1,4 @@
-"""Labelled texts to learn from: a small corpus that is built in, and users' own."""
+"""Labelled texts: a small built-in corpus, and texts read from files."""
 
 import collections
 import itertools
@@ -13,9 +13,9 @@ THINGS = """
 """
 OPENINGS = ["", "Hi, ", "Hello there, ", "Good morning, ", "Sorry to bother you, "]
 
-# Topic -> what customers write about it, `{}` being what they bought. Those held out
-# say the same in other words, which is what a model that has read a lot knows, and one
-# that counts words does not.
+# Topic -> sentences of customers, with `{}` for the product. The held-out sentences
+# paraphrase the training sentences: pretrained models recognize them, models that count
+# words do not.
 TRAINED = {
     "delivery": """
         the {} still has not arrived | when will my {} be delivered |
@@ -100,18 +100,18 @@ HELD_OUT = {
 
 
 def built_in(seed=0):
-    """Messages to a shop and their topics, 420 to train on and 180 held out.
+    """Return messages to a shop with their topics, 420 for training and 180 held out.
 
-    No sentence of the held-out ones is trained on with whatever thing in it: those are
-    36 sentences with 5 things in each.
+    The held-out messages are 36 sentences with 5 products each. None of these sentences
+    is in the training messages with any product.
 
     Returns:
-        Two lists of pairs of a text and its label.
+        A tuple `(train, valid)` of lists of `(text, label)` pairs.
     """
     things = [thing.strip() for thing in THINGS.split(",")]
     rng = random.Random(seed)
 
-    def filled(topics, things):
+    def fill(topics, things):
         pairs = []
         for label, sentences in topics.items():
             for sentence in sentences.split("|"):
@@ -122,38 +122,40 @@ def built_in(seed=0):
         rng.shuffle(pairs)
         return pairs
 
-    return filled(TRAINED, things), filled(HELD_OUT, things[::2])
+    return fill(TRAINED, things), fill(HELD_OUT, things[::2])
 
 
 def read(path):
-    """Texts and labels of a file or a folder.
+    """Read labelled texts from a file or a folder.
 
     Args:
-        path: of a UTF-8 file with a line `text<TAB>label` for each text, or of a folder
-            with a folder for each label, whose files are the texts.
+        path: path of a UTF-8 file with one line `text<TAB>label` per text, or of a
+            folder with one subfolder per label, whose files are the texts.
 
     Returns:
-        A list of pairs of a text and its label.
+        A list of `(text, label)` pairs.
 
     Raises:
-        FileNotFoundError: where there is nothing.
-        ValueError: for a line without a text and a label, or fewer than two labels.
+        FileNotFoundError: if `path` does not exist.
+        ValueError: if a line has no text or no label, or if there are fewer than two
+            labels.
     """
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(
-            f"Expected labelled texts, a file or a folder. Received: path={path}"
+            f"Expected a file or a folder of labelled texts. Received: path={path}"
         )
-    pairs = list(_of_folder(path) if path.is_dir() else _of_file(path))
+    pairs = list(_read_folder(path) if path.is_dir() else _read_file(path))
     labels = sorted({label for _, label in pairs})
     if len(labels) < 2:
         raise ValueError(
-            f"Expected texts of two labels at least. Received: {labels} in {path}"
+            f"Expected at least two labels. Received: labels={labels}, path={path}"
         )
     return pairs
 
 
-def _of_file(path):
+def _read_file(path):
+    """Yield the text and the label of each line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         text, _, label = map(str.strip, line.rpartition("\t"))
@@ -161,34 +163,35 @@ def _of_file(path):
             yield text, label
         elif line.strip():
             raise ValueError(
-                f"Expected text<TAB>label. Received: line {number} of {path}: {line!r}"
+                f"Expected text<TAB>label. Received: {line!r}, line {number} of {path}"
             )
 
 
-def _of_folder(path):
+def _read_folder(path):
+    """Yield the text and the label of each file."""
     for file in sorted(path.glob("*/*")):
         if file.is_file():
             yield file.read_text(encoding="utf-8").strip(), file.parent.name
 
 
 def split(pairs, valid_share, seed):
-    """Pairs to train on and pairs to hold out, of each label the same share.
+    """Split pairs into training and held-out pairs, stratified by label.
 
-    A text that comes more than once counts once, so that none is on both sides.
+    Duplicate texts are removed, so that no text is in both lists.
 
     Returns:
-        Two lists of pairs.
+        A tuple `(train, valid)` of lists of `(text, label)` pairs.
 
     Raises:
-        ValueError: for a label that only one text has.
+        ValueError: if a label has only one text.
     """
     by_label = sorted(dict(pairs).items(), key=lambda pair: pair[1])
     counts = collections.Counter(label for _, label in by_label)
     rare = sorted(label for label, count in counts.items() if count < 2)
     if rare:
         raise ValueError(
-            "Expected two texts of each label at least, one to train on and one to "
-            f"hold out. Received: one text of {rare}"
+            "Expected at least two texts per label, one for training and one held out. "
+            f"Received: one text of {rare}"
         )
     rng, train, valid = random.Random(seed), [], []
     for _, group in itertools.groupby(by_label, key=lambda pair: pair[1]):

@@ -1,12 +1,12 @@
-r"""Train a language model on text files, beside n-gram models, and let it write.
+r"""Train a language model on text files, compare it with n-gram models, generate text.
 
     python examples/language_model.py
     python examples/language_model.py --texts ~/books notes.txt --minutes 30
 
-By default it learns Python from the standard library's own sources, in less than ten
-minutes on two CPU cores. With `--texts` it learns from any UTF-8 files. All it makes
-lies under `--output`. Interrupted, the same command goes on after the last finished
-epoch.
+The default training data is the source code of the Python standard library, which takes
+less than ten minutes on two CPU cores. `--texts` takes any UTF-8 files. All results are
+written to `--output`. After an interruption, the same command resumes training after
+the last completed epoch.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# TensorFlow keeps its CPU memory instead of handing each tensor's back to the system:
-# a training step takes about 0.75 of the time.
+# Keep freed CPU memory in TensorFlow's allocator instead of returning it to the system:
+# a training step then takes about 0.75 of the time.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 
 import keras
@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 import text_files
 from ngram import KneserNey
-from translation import Curve, StopAfter, ask_fresh_process
+from translation import StopAfter, TrainingLog, run_in_fresh_process
 
 import keras_attn
 from keras_attn import decoding, inspection, layers, models, serving, text, training
@@ -43,9 +43,9 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     data = parser.add_argument_group("data")
-    data.add_argument("--texts", nargs="+", metavar="PATH", help="files, folders")
-    data.add_argument("--megabytes", type=float, default=8, help="read at most")
-    data.add_argument("--valid-share", type=float, default=0.05, help="held out")
+    data.add_argument("--texts", nargs="+", metavar="PATH", help="files or folders")
+    data.add_argument("--megabytes", type=float, default=8, help="limit on the data")
+    data.add_argument("--valid-share", type=float, default=0.05, help="held-out share")
     data.add_argument("--vocabulary", type=int, default=1000, help="pieces")
     model = parser.add_argument_group("model")
     model.add_argument("--layers", type=int, default=2)
@@ -54,17 +54,17 @@ def parse_arguments():
     model.add_argument("--heads", type=int, default=4)
     model.add_argument("--dropout", type=float, default=0.0)
     model.add_argument("--attention", choices=["softmax", "linear"], default="softmax")
-    model.add_argument("--context", type=int, default=128, help="tokens of a window")
+    model.add_argument("--context", type=int, default=128, help="tokens per window")
     fit = parser.add_argument_group("training")
-    fit.add_argument("--epochs", type=int, default=1000, help="how many at most")
-    fit.add_argument("--steps", type=int, default=300, help="batches of an epoch")
-    fit.add_argument("--minutes", type=float, default=7, help="train no longer")
-    fit.add_argument("--batch", type=int, default=8, help="windows of a batch")
+    fit.add_argument("--epochs", type=int, default=1000, help="maximum")
+    fit.add_argument("--steps", type=int, default=300, help="per epoch")
+    fit.add_argument("--minutes", type=float, default=7, help="training time limit")
+    fit.add_argument("--batch", type=int, default=8, help="windows per batch")
     fit.add_argument("--warmup", type=int, default=200, help="steps to the peak")
     fit.add_argument("--rate", type=float, default=5e-3, help="peak learning rate")
     fit.add_argument("--seed", type=int, default=1)
     parser.add_argument("--prompt", default="import os\n\n\ndef find_files(path")
-    parser.add_argument("--sample-tokens", type=int, default=96, help="to write")
+    parser.add_argument("--sample-tokens", type=int, default=96, help="to generate")
     parser.add_argument("--output", default="runs/language_model", help="folder")
     arguments = parser.parse_args()
     if arguments.inner is None:
@@ -72,31 +72,31 @@ def parse_arguments():
     return arguments
 
 
-def learn_tokenizer(path, texts, vocabulary_size):
-    """A SentencePiece tokenizer, trained once and kept in a file.
+def load_or_train_tokenizer(path, texts, vocabulary_size):
+    """Load a SentencePiece tokenizer; train and save it first if there is no file.
 
-    It is lossless: line ends are tokens (spelled as a byte), and so, by the option, is
-    the indentation of a line. Trained on lines, since a piece never spans two.
+    It is lossless: line breaks are byte tokens, and `allow_whitespace_only_pieces`
+    makes pieces of the indentation. It is trained on lines, since no piece spans two.
     """
     if not path.exists():
         lines = (line for each in texts for line in each.splitlines(keepends=True))
         text.SentencePieceTokenizer.train(
             lines,
             vocabulary_size,
-            model_type="bpe",  # ten times faster than "unigram", and shorter here
+            model_type="bpe",  # here ten times faster than "unigram", fewer tokens
             allow_whitespace_only_pieces=True,
         ).save(path)
     return text.load_tokenizer(path)
 
 
 def token_ids(tokenizer, texts):
-    """The ids of each text with the end token, which is to be foretold as well."""
+    """Return the token ids of each text, with the end token, which is predicted too."""
     ids = tokenizer.tokenize(texts, add_end=True)
     return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
 
 def build(arguments, vocabulary_size):
-    """The model, compiled."""
+    """Return the compiled model."""
     attention = None
     if arguments.attention == "linear":
         attention = layers.LinearSelfAttention(arguments.heads)
@@ -114,8 +114,8 @@ def build(arguments, vocabulary_size):
         arguments.width, arguments.warmup, scale
     )
     model.compile(
-        # Nobody knows how many steps there will be, so the rate cannot fall to zero at
-        # the end. The mean of the weights of about an epoch takes the place of that.
+        # The number of steps is not known in advance, so the learning rate cannot decay
+        # to zero. Averaging the weights over about an epoch has a similar effect.
         optimizer=keras.optimizers.Adam(
             schedule,
             beta_2=0.98,
@@ -130,35 +130,36 @@ def build(arguments, vocabulary_size):
 
 
 def train(arguments, folder, model, train_windows, valid_windows):
-    """Fits the model, going on where an earlier run of the same command stopped."""
-    finished = folder / "weights.weights.h5"
-    if finished.exists():
-        print("This run is trained already; remove its folder to train anew.")
-        model.load_weights(finished)
+    """Train the model, or resume an interrupted run of the same command."""
+    weights_path = folder / "weights.weights.h5"
+    if weights_path.exists():
+        print("This run has finished already; remove its folder to train again.")
+        model.load_weights(weights_path)
         return
-    curve = folder / "curve.jsonl"
-    epochs = len(curve.read_text().splitlines()) if curve.exists() else 0
+    log = folder / "curve.jsonl"
+    epochs = len(log.read_text().splitlines()) if log.exists() else 0
     data = (
         tf.data.Dataset.from_tensor_slices(train_windows)
         .shuffle(len(train_windows[0]), seed=arguments.seed)
         .repeat()
         .batch(arguments.batch)
-        .skip(epochs * arguments.steps)  # seen before the interruption
+        .skip(epochs * arguments.steps)  # used before the interruption
         .prefetch(2)
     )
     callbacks = [
-        # First, so that an epoch that has been trained is never trained again. Kept
-        # until the weights are saved, and doubled, since the kill may fall on a save.
+        # First, so that no completed epoch is repeated. The backup is not deleted
+        # before the final weights are saved, and is doubled, since the process may be
+        # killed while it writes one.
         keras.callbacks.BackupAndRestore(
             str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
         ),
-        keras.callbacks.SwapEMAWeights(),  # validates the mean
-        Curve(curve),
+        keras.callbacks.SwapEMAWeights(),  # validate the averaged weights
+        TrainingLog(log),
         StopAfter(arguments.minutes, folder / "seconds.txt"),
     ]
     model.fit(
         data,
-        # A tenth of them, since there are many epochs.
+        # A tenth of the windows, since there are many epochs.
         validation_data=tuple(array[::10] for array in valid_windows),
         validation_batch_size=arguments.batch,
         epochs=arguments.epochs,
@@ -168,12 +169,12 @@ def train(arguments, folder, model, train_windows, valid_windows):
     )
     partial = folder / "partial.weights.h5"
     model.save_weights(partial)
-    partial.rename(finished)
+    partial.rename(weights_path)
     shutil.rmtree(folder / "backup")
 
 
-def model_log_probability(model, inputs, labels, batch_size):
-    """The sum of the labels' log-probabilities, padding left out."""
+def total_log_probability(model, inputs, labels, batch_size):
+    """Return the sum of the log probabilities of the labels, without padding."""
     loss = training.MaskedCrossentropy(reduction="sum")
     total = 0.0
     for i in range(0, len(inputs), batch_size):
@@ -183,68 +184,75 @@ def model_log_probability(model, inputs, labels, batch_size):
 
 
 def compare(arguments, model, train_ids, valid_ids, valid_windows):
-    """Perplexity a token of all models, by name.
+    """Return the perplexity per token of each model, by name.
 
-    All foretell the same tokens: every one of the held-out files, their end tokens
-    included. An n-gram model sees what comes before in the file; the Transformer what
-    comes before in its window, half of which at least is there to be read only.
+    All models predict the same tokens: all tokens of the held-out files, including the
+    end tokens. An n-gram model has the file up to the token as context, the Transformer
+    its window up to the token, which is at least half a window except in the first one.
     """
     num_tokens = sum(map(len, valid_ids))
     inputs, labels = valid_windows
     if np.count_nonzero(labels) != num_tokens:
-        raise RuntimeError("The windows do not hold each token once.")
+        raise RuntimeError(
+            f"Expected each of {num_tokens} tokens to be a label once. "
+            f"Received: {np.count_nonzero(labels)} labels"
+        )
     sums = {}
     for name, order in BASELINES.items():
         baseline = KneserNey(train_ids, model.outputs[0].shape[-1], order)
         sums[name] = np.log(baseline.probabilities(valid_ids)).sum()
-    sums["transformer"] = model_log_probability(model, inputs, labels, arguments.batch)
+    sums["transformer"] = total_log_probability(model, inputs, labels, arguments.batch)
     return {name: np.exp(-total / num_tokens) for name, total in sums.items()}
 
 
 def table(perplexities, tokens_per_byte):
-    """The rows as text."""
+    """Return a table of perplexities and bits per byte, as text."""
     lines = [f"{'':12}{'perplexity':>12}{'bits per byte':>15}"]
     for name, perplexity in perplexities.items():
         bits = np.log2(perplexity) * tokens_per_byte
         lines.append(f"{name:12}{perplexity:12.2f}{bits:15.3f}")
-    best, ours = perplexities["trigram"], perplexities["transformer"]
-    verdict = "beats" if ours < best else "does not beat"
-    lines.append(f"The Transformer {verdict} the trigram: {ours:.2f}, {best:.2f}.")
+    trigram, transformer = perplexities["trigram"], perplexities["transformer"]
+    verdict = "beats" if transformer < trigram else "does not beat"
+    lines.append(
+        f"The Transformer {verdict} the trigram: {transformer:.2f}, {trigram:.2f}."
+    )
     return "\n".join(lines)
 
 
 def continuations(model, tokenizer, prompts, max_length, strategy=None):
-    """What the model writes after each prompt."""
+    """Return the text that the model generates after each prompt."""
     ids = tokenizer.tokenize(prompts, add_start=True).to_tensor()
-    found = decoding.generate(
+    outputs = decoding.generate(
         model,
-        {"target": ids},
+        {"token_ids": ids},
         end_token_id=tokenizer.end_token_id,
         max_new_tokens=max_length,
         strategy=strategy,
     )
-    # As one text: a space between the two would be lost at the start of the second.
-    texts = tokenizer.detokenize(tf.concat([ids, found["token_ids"][:, 0]], axis=1))
-    answers = [answer.decode() for answer in texts.numpy()]
-    return [answer[len(prompt) :] for prompt, answer in zip(prompts, answers)]
+    # Detokenize both together: a space at the start of the continuation is lost alone.
+    texts = tokenizer.detokenize(tf.concat([ids, outputs["token_ids"][:, 0]], axis=1))
+    texts = [each.decode() for each in texts.numpy()]
+    return [each[len(prompt) :] for prompt, each in zip(prompts, texts)]
 
 
 def samples(arguments, model, tokenizer):
-    """A text at each temperature, as text."""
+    """Return a sample per temperature, as one text."""
     parts = []
     for temperature in TEMPERATURES:
         strategy = decoding.Sampling(
             temperature=temperature, top_p=0.95, seed=arguments.seed
         )
-        (answer,) = continuations(
+        (continuation,) = continuations(
             model, tokenizer, [arguments.prompt], arguments.sample_tokens, strategy
         )
-        parts.append(f"--- temperature {temperature} ---\n{arguments.prompt}{answer}")
+        parts.append(
+            f"--- temperature {temperature} ---\n{arguments.prompt}{continuation}"
+        )
     return "\n\n".join(parts)
 
 
 def plot_curve(folder, trigram):
-    """Perplexity by epoch, beside what is to be beaten."""
+    """Save a plot of the perplexity by epoch, with that of the trigram model."""
     from matplotlib.figure import Figure
 
     rows = [json.loads(line) for line in (folder / "curve.jsonl").open()]
@@ -260,8 +268,12 @@ def plot_curve(folder, trigram):
     print(f"Curve: {folder / 'curve.png'}")
 
 
-def export_and_ask(arguments, folder, model, tokenizer):
-    """Exports, then compares a fresh process with this one, word for word."""
+def export_and_compare(arguments, folder, model, tokenizer):
+    """Export the model; compare its texts in a fresh process with those of `model`.
+
+    Raises:
+        RuntimeError: if the exported model generates different texts.
+    """
     path = serving.export_language_model(
         model,
         folder / "saved_model",
@@ -272,13 +284,14 @@ def export_and_ask(arguments, folder, model, tokenizer):
     )
     print(f"Exported: {path}")
     prompts = [arguments.prompt, "class ", "import sys\n"]
-    here = continuations(model, tokenizer, prompts, arguments.sample_tokens)
-    answers = ask_fresh_process(path, [prompts[:1], prompts])
-    if answers != [here[:1], here]:
+    expected = continuations(model, tokenizer, prompts, arguments.sample_tokens)
+    outputs = run_in_fresh_process(path, [prompts[:1], prompts])
+    if outputs != [expected[:1], expected]:
         raise RuntimeError(
-            f"The exported model answers otherwise: {answers}, here {here}"
+            "Expected the exported model to generate the texts of the model in this "
+            f"process, {expected}. Received: {outputs}"
         )
-    print(f"A fresh process writes the same after {len(prompts)} prompts.")
+    print(f"A fresh process generates the same texts after {len(prompts)} prompts.")
 
 
 def main():
@@ -287,28 +300,29 @@ def main():
     logging.basicConfig(format="%(message)s")
     keras.utils.set_random_seed(arguments.seed)
     paths = (
-        text_files.files_of(arguments.texts)
+        text_files.find_files(arguments.texts)
         if arguments.texts
         else text_files.standard_library()
     )
     train_texts, valid_texts = text_files.read_split(
         paths, int(arguments.megabytes * 1e6), arguments.valid_share, arguments.seed
     )
-    # A run with other settings gets another folder: they cannot go on as one.
+    # Each combination of settings has its own folder, since only a run with the same
+    # settings can be resumed.
     settings = json.dumps(vars(arguments), sort_keys=True)
     run = hashlib.sha256(settings.encode()).hexdigest()[:8]
     folder = pathlib.Path(arguments.output) / run
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(settings + "\n")
-    tokenizer = learn_tokenizer(
+    tokenizer = load_or_train_tokenizer(
         folder / "text.tokenizer", train_texts, arguments.vocabulary
     )
     train_ids = token_ids(tokenizer, train_texts)
     valid_ids = token_ids(tokenizer, valid_texts)
     num_train, num_valid = (sum(map(len, ids)) for ids in (train_ids, valid_ids))
     print(
-        f"{len(train_texts)} files of {num_train:,} tokens to train on, "
-        f"{len(valid_texts)} of {num_valid:,} held out; {folder}"
+        f"{len(train_texts)} training files of {num_train:,} tokens, "
+        f"{len(valid_texts)} held out of {num_valid:,}; {folder}"
     )
     model = build(arguments, tokenizer.vocabulary_size)
     parts = inspection.count_parameters(model)
@@ -328,7 +342,7 @@ def main():
     (folder / "results.txt").write_text(results + "\n", encoding="utf-8")
     plot_curve(folder, perplexities["trigram"])
     model.save(folder / "language_model.keras")
-    export_and_ask(arguments, folder, model, tokenizer)
+    export_and_compare(arguments, folder, model, tokenizer)
     print(
         f"Done in {(time.monotonic() - started) / 60:.1f} minutes, perplexity "
         f"{perplexities['transformer']:.2f}, keras_attn {keras_attn.__version__}, "

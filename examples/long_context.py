@@ -1,14 +1,14 @@
-"""Train on short texts, read long ones: loss by position, for each kind of positions.
+"""Length extrapolation: loss by position beyond the training length.
 
     python examples/long_context.py
     python examples/long_context.py --texts ~/books --minutes 10
 
-Small models of bytes are trained alike on windows of 256, each with other positions,
-and then read held-out text of 1024 and 4096 bytes. What a model has never seen is a
-distance (or a position) above 255: the table and the plot show what it makes of that.
-Beside them stand a window of 128, exact but near-sighted, and linear attention, whose
-memory of the past does not grow. By default the texts are the Python files of the
-standard library.
+Small byte-level models with different position encodings are trained on windows of 256
+bytes and evaluated on held-out text of 1024 and 4096 bytes. Positions and distances
+above 255 do not occur in training; the table and the plot show the loss there. Also
+compared are attention with a sliding window of 128 and linear attention, whose state
+does not grow with the length. The default texts are the Python files of the standard
+library.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import itertools
 import keras
 import numpy as np
 import text_files
-from bottleneck import Minutes
+from bottleneck import TimedSchedule
 from keras import ops
 
 from keras_attn import layers
@@ -45,14 +45,14 @@ def rotary(rope_type=None, length=TRAIN_LENGTH):
 
 
 def relative():
-    # Buckets end where the training does.
+    # The last bucket begins at the training length.
     return layers.RelativePositionBias(
-        HEADS, max_distance=TRAIN_LENGTH, bidirectional=False
+        max_distance=TRAIN_LENGTH, bidirectional=False
     )
 
 
-# Name -> from the length that is read, what is added to the embedding (or None), and an
-# attention layer.
+# Name -> a function of the sequence length that returns a layer of position embeddings
+# (or None) and an attention layer.
 KINDS = {
     "none": lambda n: (None, layers.MultiHeadSelfAttention(HEADS)),
     "sinusoidal": lambda n: (
@@ -82,14 +82,14 @@ KINDS = {
     ),
 }
 
-# Read with other positions than those of the training: name -> what was trained.
-STRETCHED = {"rotary, NTK": ("rotary", "ntk"), "rotary, YaRN": ("rotary", "yarn")}
+# Evaluated with scaled rotary positions: name -> name of the trained model, scaling.
+SCALED = {"rotary, NTK": ("rotary", "ntk"), "rotary, YaRN": ("rotary", "yarn")}
 
 
 def build(kind, length, width, depth):
-    """A model of bytes with the positions that `KINDS[kind]` gives."""
-    if kind in STRETCHED:
-        _, rope_type = STRETCHED[kind]
+    """Return a byte-level model with the positions of `KINDS[kind]`."""
+    if kind in SCALED:
+        _, rope_type = SCALED[kind]
 
         def parts(n):
             position = rotary(rope_type, n)
@@ -97,7 +97,7 @@ def build(kind, length, width, depth):
     else:
         parts = KINDS[kind]
     embedding = layers.TokenEmbedding(BYTES, width, scale=True, padding_id=None)
-    inputs = keras.Input((None,), dtype="int32", name="target")
+    inputs = keras.Input((None,), dtype="int32", name="token_ids")
     x = embedding(inputs)
     position, _ = parts(length)
     if position is not None:
@@ -106,63 +106,66 @@ def build(kind, length, width, depth):
         x = layers.TransformerDecoder(
             3 * width,
             HEADS,
-            activation="silu",
             normalize_first=True,
             attention=parts(length)[1],
+            feed_forward=layers.FeedForward(
+                3 * width, activation="silu", use_bias=False, gated=True
+            ),
             normalization="rms_norm",
             use_bias=False,
-            gated=True,
         )(x)
     x = keras.layers.RMSNormalization()(x)
     return keras.Model(inputs, embedding(x, reverse=True))
 
 
-def longer(kind, trained, length, width, depth):
-    """The trained model, for texts of another length."""
+def extend(kind, trained, length, width, depth):
+    """Return the trained model for sequences of `length` bytes."""
     model = build(kind, length, width, depth)
     positions = [
         layer for layer in trained.layers if isinstance(layer, layers.PositionEmbedding)
     ]
-    stretched = [layer.resize(length, "interpolate").weights for layer in positions]
-    stretched = iter([weight for weights in stretched for weight in weights])
+    resized = [layer.resize(length, "interpolate").weights for layer in positions]
+    resized = iter([weight for weights in resized for weight in weights])
     for new, old in zip(model.weights, trained.weights):
-        new.assign(old if new.shape == old.shape else next(stretched))
+        new.assign(old if new.shape == old.shape else next(resized))
     return model
 
 
 def windows(texts, length, count, rng):
-    """`count` runs of `length + 1` bytes, each from one text."""
+    """Return `count` random windows of `length + 1` bytes, int32."""
     texts = [text for text in texts if len(text) > length]
     if not texts:
-        raise SystemExit(f"There is no held-out text of more than {length} bytes.")
+        raise SystemExit(f"Expected a text of more than {length} bytes. Received: none")
     weights = np.array([len(text) - length for text in texts], "float64")
-    found = []
-    for which in rng.choice(len(texts), size=count, p=weights / weights.sum()):
-        start = rng.integers(0, len(texts[which]) - length)
-        found.append(np.frombuffer(texts[which], "uint8")[start : start + length + 1])
-    return np.stack(found).astype("int32")
+    rows = []
+    for i in rng.choice(len(texts), size=count, p=weights / weights.sum()):
+        start = rng.integers(0, len(texts[i]) - length)
+        rows.append(np.frombuffer(texts[i], "uint8")[start : start + length + 1])
+    return np.stack(rows).astype("int32")
 
 
 def train(model, texts, arguments, rng):
+    """Train for the given time or steps; return the number of steps."""
+
     def batches():
         while True:
             ids = windows(texts, TRAIN_LENGTH, arguments.batch, rng)
             yield ids[:, :-1], ids[:, 1:]
 
-    clock = Minutes(arguments.minutes, arguments.rate, arguments.steps)
+    schedule = TimedSchedule(arguments.minutes, arguments.rate, arguments.steps)
     model.compile(
         keras.optimizers.Adam(beta_2=0.98, clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
     model.fit(
-        batches(), steps_per_epoch=100, epochs=100_000, callbacks=[clock], verbose=0
+        batches(), steps_per_epoch=100, epochs=100_000, callbacks=[schedule], verbose=0
     )
-    return clock.steps
+    return schedule.steps
 
 
 def bits_by_position(model, ids):
-    """Bits that each byte takes, by its position, the mean over the windows."""
+    """Return the loss in bits at each position, averaged over the windows."""
     total = np.zeros(ids.shape[1] - 1)
     for row in ids:
         logits = model(row[None, :-1], training=False)
@@ -177,51 +180,51 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", nargs="+", metavar="PATH", help="files, folders")
+    parser.add_argument("--texts", nargs="+", metavar="PATH", help="files or folders")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--minutes", type=float, default=3.0, help="of each training")
-    parser.add_argument("--steps", type=int, help="of each, in place of minutes")
+    parser.add_argument("--minutes", type=float, default=3.0, help="per model")
+    parser.add_argument("--steps", type=int, help="per model, instead of --minutes")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=8, help="windows of a batch")
-    parser.add_argument("--rate", type=float, default=2e-3, help="the highest")
-    parser.add_argument("--windows", type=int, default=32, help="to test with")
+    parser.add_argument("--batch", type=int, default=8, help="windows per batch")
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak rate")
+    parser.add_argument("--windows", type=int, default=32, help="for evaluation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/long_context", help="folder")
     arguments = parser.parse_args()
     paths = arguments.texts or text_files.standard_library()
-    paths = text_files.files_of(paths)
-    trained_on, held_out = text_files.read_split(paths, 8_000_000, 0.1, arguments.seed)
-    trained_on, held_out = ([t.encode() for t in x] for x in (trained_on, held_out))
+    paths = text_files.find_files(paths)
+    split = text_files.read_split(paths, 8_000_000, 0.1, arguments.seed)
+    train_texts, valid_texts = ([text.encode() for text in texts] for texts in split)
     sizes = arguments.width, arguments.layers
-    found = {}
+    results = {}
     for kind in arguments.kinds:
         keras.utils.set_random_seed(arguments.seed)
         rng = np.random.default_rng(arguments.seed)
         model = build(kind, TRAIN_LENGTH, *sizes)
-        began = time.monotonic()
-        steps = train(model, trained_on, arguments, rng)
-        print(f"{kind}: {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
-        readers = [kind, *(n for n, (of, _) in STRETCHED.items() if of == kind)]
-        for reader in readers:
+        start = time.monotonic()
+        steps = train(model, train_texts, arguments, rng)
+        print(f"{kind}: {steps} steps, {time.monotonic() - start:.0f} s", flush=True)
+        scaled = [name for name, (base, _) in SCALED.items() if base == kind]
+        for name in (kind, *scaled):
             for length in LENGTHS:
                 rng = np.random.default_rng(arguments.seed + 1)
-                ids = windows(held_out, max(LENGTHS), arguments.windows, rng)
-                longest = longer(reader, model, length, *sizes)
-                bits = bits_by_position(longest, ids[:, : length + 1])
-                found[reader, length] = bits
-    report(found)
+                ids = windows(valid_texts, max(LENGTHS), arguments.windows, rng)
+                extended = extend(name, model, length, *sizes)
+                bits = bits_by_position(extended, ids[:, : length + 1])
+                results[name, length] = bits
+    report(results)
     folder = pathlib.Path(arguments.output)
     folder.mkdir(parents=True, exist_ok=True)
-    plot(found, folder / "long-context.png")
+    plot(results, folder / "long-context.png")
 
 
-def report(found):
-    """A markdown table: bits a byte, by position, for each length that was read."""
+def report(results):
+    """Print a Markdown table: bits per byte by position, for each evaluated length."""
     spans = [f"{a} to {b}" for a, b in itertools.pairwise(EDGES)]
     print(f"\n| positions | length | {' | '.join(spans)} |")
     print("|" + "---|" * (len(spans) + 2))
-    for (name, length), bits in found.items():
+    for (name, length), bits in results.items():
         cells = [
             f"{bits[a:b].mean():.2f}" if a < length else ""
             for a, b in itertools.pairwise(EDGES)
@@ -229,20 +232,20 @@ def report(found):
         print(f"| {name} | {length} | {' | '.join(cells)} |")
 
 
-def plot(found, path):
+def plot(results, path):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for (name, length), bits in found.items():
+    for (name, length), bits in results.items():
         if length != max(LENGTHS):
             continue
         edges = np.unique(np.geomspace(16, length, 25).astype(int))
-        middle = np.sqrt(edges[:-1] * edges[1:])
+        centers = np.sqrt(edges[:-1] * edges[1:])
         means = [bits[a:b].mean() for a, b in itertools.pairwise(edges)]
-        axes.plot(middle, means, label=name, marker=".")
-    axes.axvline(TRAIN_LENGTH, color="grey", linestyle=":", label="trained so far")
-    axes.set(xscale="log", xlabel="position", ylabel="bits a byte", ylim=(1, 8))
+        axes.plot(centers, means, label=name, marker=".")
+    axes.axvline(TRAIN_LENGTH, color="grey", linestyle=":", label="training length")
+    axes.set(xscale="log", xlabel="position", ylabel="bits per byte", ylim=(1, 8))
     axes.legend(fontsize=7)
     figure.savefig(path, dpi=120)
     print(f"\nPlot: {path}")

@@ -1,34 +1,38 @@
-"""N-gram language models: what a model of a text has to beat."""
+"""N-gram language models, as baselines."""
 
 import numpy as np
 
-# Discounts where there is too little to estimate them from, those of KenLM.
-FEW_DATA = (0.0, 0.5, 1.0, 1.5)
+# Discounts for counts 0, 1, 2 and 3+ if there is too little data to estimate them, as
+# in KenLM.
+FALLBACK_DISCOUNTS = (0.0, 0.5, 1.0, 1.5)
 
 
 class KneserNey:
-    """Interpolated modified Kneser-Ney, the strongest of the usual n-gram models.
+    """Interpolated modified Kneser-Ney smoothing, the strongest common n-gram model.
 
-    The probability of a token after a history is its discounted count there, plus what
-    the discounts have freed times the probability after the history shortened by its
-    oldest token; after the empty one stands the uniform distribution. Shorter histories
-    count not how often a token followed but after how many different ones. There are
-    three discounts for each length, for counts of 1, 2 and more, estimated from how
-    many counts are 1, 2, 3 and 4. Nothing is tuned. With `order=1` it is the unigram
-    model.
+    The probability of a token after a history is its discounted relative count plus the
+    discounted mass times its probability after the history without the oldest token.
+    The distribution below the unigrams is uniform. For shorter histories, the count of
+    a token is the number of different tokens that precede the n-gram. Each order has
+    three discounts, for counts of 1, 2 and 3 or more, estimated from the numbers of
+    n-grams that occur 1, 2, 3 and 4 times. There are no parameters to tune.
 
     Args:
-        documents: list of int arrays `(T,)`, the ids to count.
-        vocabulary_size: int V, ids lie below it.
-        order: int, tokens of an n-gram: 3 for a trigram model.
-        start_token_id: int, what stands before the first token of a document.
+        documents: list of int arrays `(T,)`, token ids to count.
+        vocabulary_size: int, number of token ids.
+        order: int, number of tokens in an n-gram; 1 for unigrams, 3 for trigrams.
+        start_token_id: int, the token before the first token of a document.
 
     Raises:
-        ValueError: for ids outside the vocabulary, or n-grams too many to number.
+        ValueError: if an id is outside the vocabulary, or if there are too many
+            possible n-grams for int64 keys.
 
     Example:
+        >>> import numpy as np
+        >>> from ngram import KneserNey
         >>> trigram = KneserNey([np.array([4, 5, 4])], vocabulary_size=6, order=3)
-        >>> trigram.probabilities([np.array([4, 5])])  # of 4, then of 5 after 4
+        >>> trigram.probabilities([np.array([4, 5])]).shape  # of 4, and of 5 after 4
+        (2,)
 
     Reference:
         Chen and Goodman 1999, "An empirical study of smoothing techniques for language
@@ -47,29 +51,29 @@ class KneserNey:
         keys, counts = np.unique(self._keys(documents), return_counts=True)
         self.levels = {order: _Level(keys, counts, vocabulary_size)}
         for length in range(order - 1, 0, -1):
-            # Without its oldest token each different n-gram counts once.
+            # Each distinct n-gram counts once for the n-gram without its first token.
             keys, counts = np.unique(keys % vocabulary_size**length, return_counts=True)
             self.levels[length] = _Level(keys, counts, vocabulary_size)
 
     def probabilities(self, documents):
-        """Of each token of each document in turn, float64 `(total number,)`."""
+        """Return the probability of each token of all documents, float64 `(N,)`."""
         keys = self._keys(documents)
-        found = np.full(len(keys), 1 / self.vocabulary_size)
+        probabilities = np.full(len(keys), 1 / self.vocabulary_size)
         for length in range(1, self.order + 1):
-            found = self.levels[length].refine(
-                keys % self.vocabulary_size**length, found
+            probabilities = self.levels[length].interpolate(
+                keys % self.vocabulary_size**length, probabilities
             )
-        return found
+        return probabilities
 
     def _keys(self, documents):
-        """One number for each token and those before it, int64 `(total number,)`."""
+        """Return the n-gram that ends at each token as a number, int64 `(N,)`."""
         padding = np.full(self.order - 1, self.start_token_id, "int64")
         keys = [np.zeros(0, "int64")]
         for ids in documents:
             ids = np.asarray(ids, "int64")
             if ids.size and not 0 <= ids.min() <= ids.max() < self.vocabulary_size:
                 raise ValueError(
-                    f"Ids must lie in [0, {self.vocabulary_size}). "
+                    f"Ids must be in [0, {self.vocabulary_size}). "
                     f"Received: ids from {ids.min()} to {ids.max()}"
                 )
             padded = np.concatenate([padding, ids])
@@ -81,44 +85,47 @@ class KneserNey:
 
 
 class _Level:
-    """The n-grams of one length: what they and their histories are counted as."""
+    """Counts of all n-grams of a given length, and of their histories."""
 
     def __init__(self, keys, counts, vocabulary_size):
         self.vocabulary_size = vocabulary_size
         self.keys = keys
         discounts = _discounts(counts)[np.minimum(counts, 3)]
-        self.kept = counts - discounts
-        # Sorted as the keys are, n-grams of one history lie side by side.
+        self.discounted = counts - discounts
+        # The keys are sorted, so n-grams with the same history are adjacent.
         self.histories, first = np.unique(keys // vocabulary_size, return_index=True)
         self.totals = np.add.reduceat(counts, first) if len(first) else counts
-        self.freed = np.add.reduceat(discounts, first) if len(first) else discounts
+        self.freed_mass = np.add.reduceat(discounts, first) if len(first) else discounts
 
-    def refine(self, keys, shorter):
-        """Probabilities of n-grams from those with the shorter history."""
-        history, known = _places(self.histories, keys // self.vocabulary_size)
-        gram, seen = _places(self.keys, keys)
-        found = shorter.copy()
-        total = self.totals[history[known]]
-        kept = np.where(seen[known], self.kept[gram[known]], 0.0)
-        found[known] = (kept + self.freed[history[known]] * shorter[known]) / total
-        return found
+    def interpolate(self, keys, shorter):
+        """Return the probabilities of n-grams, given those with shorter histories."""
+        history, known = _find(self.histories, keys // self.vocabulary_size)
+        gram, seen = _find(self.keys, keys)
+        history, total = history[known], self.totals[history[known]]
+        counts = np.where(seen[known], self.discounted[gram[known]], 0.0)
+        result = shorter.copy()
+        result[known] = (counts + self.freed_mass[history] * shorter[known]) / total
+        return result
 
 
-def _places(ordered, values):
-    """Where values stand in a sorted array, and whether they do; else a place in it."""
-    if not len(ordered):
+def _find(sorted_array, values):
+    """Return indices of values in a sorted array, and whether they are in it.
+
+    The index of a value that is not in the array is any valid one.
+    """
+    if not len(sorted_array):
         return np.zeros(len(values), "int64"), np.zeros(len(values), bool)
-    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return places, ordered[places] == values
+    indices = np.minimum(np.searchsorted(sorted_array, values), len(sorted_array) - 1)
+    return indices, sorted_array[indices] == values
 
 
 def _discounts(counts):
-    """Of counts 0, 1, 2 and more, float64 `(4,)`."""
+    """Return the discounts for counts 0, 1, 2 and 3 or more, float64 `(4,)`."""
     ones, twos, threes, fours = (float(np.sum(counts == i)) for i in (1, 2, 3, 4))
     if not ones * twos * threes * fours:
-        return np.array(FEW_DATA)
+        return np.array(FALLBACK_DISCOUNTS)
     share = ones / (ones + 2 * twos)
-    found = (
+    discounts = (
         0,
         *(
             i - (i + 1) * share * more / count
@@ -129,4 +136,4 @@ def _discounts(counts):
             )
         ),
     )
-    return np.array(found if min(found) >= 0 else FEW_DATA)
+    return np.array(discounts if min(discounts) >= 0 else FALLBACK_DISCOUNTS)

@@ -1,4 +1,4 @@
-"""Text files to learn from: found, read, split by file, and cut to windows."""
+"""Text files as training data: finding, reading, splitting by file, windowing."""
 
 import hashlib
 import itertools
@@ -7,7 +7,7 @@ import sysconfig
 
 import numpy as np
 
-# Not a library's own sources, or tables rather than code.
+# Tests, third-party packages, and tables rather than code.
 SKIPPED_FOLDERS = {
     "__pycache__",
     "dist-packages",
@@ -20,7 +20,7 @@ SKIPPED_FOLDERS = {
 
 
 def standard_library():
-    """The Python files of the standard library, without tests."""
+    """Return the paths of the Python files of the standard library, without tests."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     return [
         path
@@ -29,44 +29,44 @@ def standard_library():
     ]
 
 
-def files_of(paths):
-    """The files at `paths`, and all in the folders there.
+def find_files(paths):
+    """Return the files among `paths` and all files in the folders among them.
 
     Raises:
-        FileNotFoundError: where there is nothing at a path.
+        FileNotFoundError: if a path does not exist.
     """
-    found = []
+    files = []
     for path in map(pathlib.Path, paths):
         if not path.exists():
             raise FileNotFoundError(
                 f"Expected a text file or a folder of them. Received: path={path}"
             )
-        inside = path.rglob("*") if path.is_dir() else [path]
-        found += sorted(each for each in inside if each.is_file())
-    return found
+        candidates = path.rglob("*") if path.is_dir() else [path]
+        files += sorted(file for file in candidates if file.is_file())
+    return files
 
 
 def read_split(paths, max_bytes, valid_share, seed):
-    """Texts to train on and texts to validate with, no file in both.
+    """Read files; return training texts and held-out texts, with no file in both.
 
-    The order of the files, which decides who is taken and who is held out, comes from
-    their contents and the seed alone. So it is the same wherever the files lie, and
-    copies of a file count once. What is blank or not UTF-8 is left out.
+    The files are ordered by a hash of their contents and the seed, which decides which
+    are read and which are held out. The split therefore does not depend on paths, and
+    copies of a file count once. Blank files and files that are not UTF-8 are skipped.
 
     Args:
-        paths: files.
-        max_bytes: int, read no more than so much: files that would not fit are left
-            out.
-        valid_share: float, which part of the bytes to hold out, one file at least.
-        seed: int, another one gives another split.
+        paths: list of paths of files.
+        max_bytes: int, maximum number of bytes to read. A file that would exceed it is
+            skipped.
+        valid_share: float, share of the bytes to hold out, at least one file.
+        seed: int, seed of the order.
 
     Returns:
-        Two lists of `str`.
+        A tuple `(train, valid)` of lists of `str`.
 
     Raises:
-        ValueError: for fewer than two files.
+        ValueError: if fewer than two files are left.
     """
-    by_order = {}
+    by_hash = {}
     for path in paths:
         content = path.read_bytes()
         try:
@@ -74,40 +74,41 @@ def read_split(paths, max_bytes, valid_share, seed):
         except UnicodeDecodeError:
             continue
         if text.strip():
-            by_order[hashlib.sha256(b"%d " % seed + content).digest()] = text
+            by_hash[hashlib.sha256(b"%d " % seed + content).digest()] = text
     texts, size = [], 0
-    for _, text in sorted(by_order.items()):
+    for _, text in sorted(by_hash.items()):
         if size + len(text.encode()) <= max_bytes:
             texts.append(text)
             size += len(text.encode())
     if len(texts) < 2:
         raise ValueError(
-            "Expected two text files at least, to hold one out. "
-            f"Received: {len(texts)} of at most {max_bytes} bytes in all"
+            "Expected at least two text files, one for training and one held out. "
+            f"Received: {len(texts)} within max_bytes={max_bytes}"
         )
-    upto = itertools.accumulate(len(text.encode()) for text in texts)
-    held_out = 1 + sum(total < size * valid_share for total in upto)
-    held_out = min(held_out, len(texts) - 1)
-    return texts[held_out:], texts[:held_out]
+    totals = itertools.accumulate(len(text.encode()) for text in texts)
+    num_valid = 1 + sum(total < size * valid_share for total in totals)
+    num_valid = min(num_valid, len(texts) - 1)
+    return texts[num_valid:], texts[:num_valid]
 
 
 def windows(documents, start_token_id, length, batch_size, overlap=0):
-    """Documents one after another, cut to windows for a language model.
+    """Concatenate documents and cut them into windows for a language model.
 
-    Every token is a label in one window, but for the start tokens, which are in none.
+    Each token is a label in exactly one window, except for the start tokens, which are
+    never labels.
 
     Args:
-        documents: list of int arrays `(T,)`, ids without the start token, not 0.
-        start_token_id: int, put before each document.
-        length: int, tokens of a window.
-        batch_size: int, the number of windows is made a multiple of it by windows of
-            padding: each new shape of a batch would be compiled anew.
-        overlap: int below `length`, with how many tokens of the window before a window
-            begins. They are read there but are no labels, so that every label but
-            those of the first window has more than so many tokens before it.
+        documents: list of int arrays `(T,)`, nonzero ids without the start token.
+        start_token_id: int, inserted before each document.
+        length: int, number of tokens per window.
+        batch_size: int. Windows of padding are appended until the number of windows is
+            a multiple of it, since each batch shape is compiled separately.
+        overlap: int below `length`, number of tokens that a window shares with the
+            previous window. They are inputs but not labels there, so that each label,
+            except those of the first window, has more than `overlap` tokens of context.
 
     Returns:
-        Inputs and labels, int32 `(N, length)`; labels of 0 are not to be foretold.
+        Inputs and labels, int32 `(N, length)`. Labels of 0 are to be masked.
     """
     start = np.array([start_token_id], "int32")
     stream = np.concatenate([part for ids in documents for part in (start, ids)])

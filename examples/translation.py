@@ -1,13 +1,13 @@
-r"""Train a Transformer to translate, look at it, export it, and ask the export.
+r"""Train a Transformer translator, plot its attention, export it and use the export.
 
     python examples/translation.py
     python examples/translation.py --pairs train.tsv.gz --valid valid.tsv.gz \
         --minutes 20
 
-By default it learns Korean to English from a built-in corpus, in a few minutes on two
-CPU cores. With `--pairs` it learns from any file of sentence pairs (tab-separated,
-plain or gzipped, source first). All it makes lies under `--output`. Interrupted, the
-same command goes on after the last finished epoch.
+The default is Korean to English on a built-in corpus, which takes a few minutes on two
+CPU cores. `--pairs` takes any file of sentence pairs (tab-separated, plain or gzipped,
+source first). All results are written to `--output`. After an interruption, the same
+command resumes training after the last completed epoch.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# TensorFlow keeps its CPU memory instead of handing each tensor's back to the system:
-# a training step takes about 0.75 of the time.
+# Keep freed CPU memory in TensorFlow's allocator instead of returning it to the system:
+# a training step then takes about 0.75 of the time.
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 
 import keras
@@ -34,16 +34,16 @@ from korean_english import pairs as korean_english_pairs
 import keras_attn
 from keras_attn import inspection, models, serving, text, training
 
-# What a process that has never heard of keras_attn does with the export.
+# Use of an exported model in a process without keras_attn.
 FRESH_PROCESS = """
 import json, sys
 import tensorflow as tf, tensorflow_text
-answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-answers = []
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+outputs = []
 for batch in json.load(sys.stdin):
-    texts = answer(text=tf.constant(batch, tf.string))[sys.argv[2]]
-    answers.append([text.decode() for text in texts.numpy()])
-print("ANSWERS " + json.dumps(answers))
+    texts = serve(text=tf.constant(batch, tf.string))[sys.argv[2]]
+    outputs.append([text.decode() for text in texts.numpy()])
+print("OUTPUTS " + json.dumps(outputs))
 """
 
 
@@ -52,12 +52,12 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     data = parser.add_argument_group("data")
-    data.add_argument("--pairs", metavar="FILE", help="training pairs")
-    data.add_argument("--valid", metavar="FILE", help="held-out pairs")
+    data.add_argument("--pairs", metavar="FILE", help="training sentence pairs")
+    data.add_argument("--valid", metavar="FILE", help="held-out sentence pairs")
     data.add_argument("--source-column", type=int, default=0)
     data.add_argument("--target-column", type=int, default=1)
-    data.add_argument("--vocabulary", type=int, help="pieces of each language")
-    data.add_argument("--max-tokens", type=int, default=64, help="cut longer sides")
+    data.add_argument("--vocabulary", type=int, help="size per language")
+    data.add_argument("--max-tokens", type=int, default=64, help="truncate to")
     model = parser.add_argument_group("model")
     model.add_argument("--layers", type=int, default=2)
     model.add_argument("--width", type=int, default=128)
@@ -65,61 +65,61 @@ def parse_arguments():
     model.add_argument("--heads", type=int, default=4)
     model.add_argument("--dropout", type=float)
     fit = parser.add_argument_group("training")
-    fit.add_argument("--epochs", type=int, help="how often to see every pair")
-    fit.add_argument("--minutes", type=float, help="stop after so much training")
+    fit.add_argument("--epochs", type=int, help="passes over the data")
+    fit.add_argument("--minutes", type=float, help="training time limit")
     fit.add_argument("--batch-tokens", type=int)
-    fit.add_argument("--warmup", type=int, help="steps until the rate is highest")
-    fit.add_argument("--rate", type=float, help="the highest learning rate")
+    fit.add_argument("--warmup", type=int, help="steps to the peak rate")
+    fit.add_argument("--rate", type=float, help="peak learning rate")
     fit.add_argument("--bleu-every", type=int, help="epochs between validations")
     fit.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", default="runs/translation", help="folder")
     arguments = parser.parse_args()
-    real = arguments.pairs is not None
+    has_own_data = arguments.pairs is not None
     defaults = {
-        "vocabulary": 3000 if real else 1200,
+        "vocabulary": 3000 if has_own_data else 1200,
         "inner": 2 * arguments.width,
-        # Few passes over the data leave nothing to regularize.
-        "dropout": 0.1 if real and not arguments.minutes else 0.0,
-        "batch_tokens": 1024 if real else 512,
-        "warmup": 1000 if real else 300,
+        # With few passes over the data, there is nothing to regularize.
+        "dropout": 0.1 if has_own_data and not arguments.minutes else 0.0,
+        "batch_tokens": 1024 if has_own_data else 512,
+        "warmup": 1000 if has_own_data else 300,
         "rate": 2e-3,
-        "epochs": 1000 if arguments.minutes else 15 if real else 6,
-        "bleu_every": 1 if real else 3,
+        "epochs": 1000 if arguments.minutes else 15 if has_own_data else 6,
+        "bleu_every": 1 if has_own_data else 3,
     }
     for name, value in defaults.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
-    if real and not arguments.valid:
-        parser.error("--pairs needs --valid, pairs that are not trained on")
+    if has_own_data and not arguments.valid:
+        parser.error("--pairs requires --valid")
     return arguments
 
 
 class StopAfter(keras.callbacks.Callback):
-    """Ends training after so many minutes of it, validation not counted.
+    """Early stopping after a given training time, without the time of validation.
 
-    The time spent is kept in a file, so that an interrupted run goes on counting.
+    The elapsed time is stored in a file, so that a resumed run continues from it.
     """
 
     def __init__(self, minutes, path):
         super().__init__()
         self.seconds = minutes * 60
         self.path = path
-        self.spent = float(path.read_text()) if path.exists() else 0.0
+        self.elapsed = float(path.read_text()) if path.exists() else 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.began = time.monotonic() - self.spent
+        self.began = time.monotonic() - self.elapsed
 
     def on_train_batch_end(self, batch, logs=None):
-        self.spent = time.monotonic() - self.began
-        if self.spent >= self.seconds:
+        self.elapsed = time.monotonic() - self.began
+        if self.elapsed >= self.seconds:
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
-        self.path.write_text(str(self.spent))
+        self.path.write_text(str(self.elapsed))
 
 
-class Curve(keras.callbacks.Callback):
-    """Appends each epoch's figures to a file; a resumed run goes on in it."""
+class TrainingLog(keras.callbacks.Callback):
+    """A JSON Lines file of the metrics of each epoch, which a resumed run continues."""
 
     def __init__(self, path):
         super().__init__()
@@ -132,7 +132,7 @@ class Curve(keras.callbacks.Callback):
 
 
 def read_corpus(arguments):
-    """Training and validation pairs."""
+    """Return training and validation pairs."""
     if arguments.pairs is None:
         return korean_english_pairs(num_train=8000)
     columns = (arguments.source_column, arguments.target_column)
@@ -142,15 +142,15 @@ def read_corpus(arguments):
     )
 
 
-def tokenizer(path, sentences, vocabulary_size):
-    """A SentencePiece tokenizer, trained once and kept in a file."""
+def load_or_train_tokenizer(path, sentences, vocabulary_size):
+    """Load a SentencePiece tokenizer; train and save it first if there is no file."""
     if not path.exists():
         text.SentencePieceTokenizer.train(sentences, vocabulary_size).save(path)
     return text.load_tokenizer(path)
 
 
 def build(arguments, source_tokenizer, target_tokenizer, steps_per_epoch):
-    """The model, compiled."""
+    """Return the compiled model."""
     model = models.transformer_translator(
         source_tokenizer.vocabulary_size,
         target_tokenizer.vocabulary_size,
@@ -161,7 +161,7 @@ def build(arguments, source_tokenizer, target_tokenizer, steps_per_epoch):
         dropout=arguments.dropout,
         normalize_first=True,
     )
-    if arguments.minutes:  # nobody knows how many steps there will be
+    if arguments.minutes:  # the number of steps is not known in advance
         scale = arguments.rate * (arguments.width * arguments.warmup) ** 0.5
         schedule = training.InverseSquareRootSchedule(
             arguments.width, arguments.warmup, scale
@@ -185,46 +185,46 @@ def build(arguments, source_tokenizer, target_tokenizer, steps_per_epoch):
 
 
 def train(arguments, folder, model, train_data, valid_data, valid_pairs, translate):
-    """Fits the model, going on where an earlier run of the same command stopped."""
-    finished = folder / "weights.weights.h5"
-    if finished.exists():
-        print("This run is trained already; remove its folder to train anew.")
-        model.load_weights(finished)
+    """Train the model, or resume an interrupted run of the same command."""
+    weights_path = folder / "weights.weights.h5"
+    if weights_path.exists():
+        print("This run has finished already; remove its folder to train again.")
+        model.load_weights(weights_path)
         return
-    scored = valid_pairs[:: max(1, len(valid_pairs) // 500)]
+    bleu_pairs = valid_pairs[:: max(1, len(valid_pairs) // 500)]
     callbacks = [
-        # First, so that an epoch that has been trained is never trained again. Kept
-        # until the weights are saved, and doubled, since the kill may fall on a save.
+        # First, so that no completed epoch is repeated. The backup is not deleted
+        # before the final weights are saved, and is doubled, since the process may be
+        # killed while it writes one.
         keras.callbacks.BackupAndRestore(
             str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
         ),
         training.BleuCallback(
             translate,
-            [source for source, _ in scored],
-            [target for _, target in scored],
+            [source for source, _ in bleu_pairs],
+            [target for _, target in bleu_pairs],
             every=arguments.bleu_every,
             batch_size=100,
         ),
-        Curve(folder / "curve.jsonl"),
+        TrainingLog(folder / "curve.jsonl"),
     ]
     if arguments.minutes:
         callbacks.append(StopAfter(arguments.minutes, folder / "seconds.txt"))
-    # `shuffle=False`: the dataset shuffles itself.
     model.fit(
         train_data,
         validation_data=valid_data,
         epochs=arguments.epochs,
         callbacks=callbacks,
-        shuffle=False,
+        shuffle=False,  # the dataset shuffles itself
     )
     partial = folder / "partial.weights.h5"
     model.save_weights(partial)
-    partial.rename(finished)
+    partial.rename(weights_path)
     shutil.rmtree(folder / "backup")
 
 
 def show_translations(valid_pairs, translate, count=10):
-    """Ten translations beside what they should be, and the BLEU of all."""
+    """Print `count` translations with their references; return the BLEU of all."""
     sources = [source for source, _ in valid_pairs]
     references = [target for _, target in valid_pairs]
     bleu = training.BleuCallback(translate, sources, references, batch_size=100)
@@ -238,7 +238,7 @@ def show_translations(valid_pairs, translate, count=10):
 
 
 def show_attention(model, translate, source, path):
-    """A picture of what the decoder (its last block) looks at in the source."""
+    """Plot the cross-attention of the last decoder block for one sentence."""
     tokenizers = translate.source_tokenizer, translate.target_tokenizer
     (translation,) = translate([source])
     inputs = {
@@ -250,7 +250,7 @@ def show_attention(model, translate, source, path):
     figure = inspection.plot_attention(
         maps[name][0].mean(axis=0),
         tokenizers[0].pieces(source, add_end=True),
-        # Query t predicts token t + 1: label it with the token it chooses.
+        # Query t predicts token t + 1: label it with the predicted token.
         tokenizers[1].pieces(translation, add_end=True),
         title=source,
     )
@@ -259,7 +259,7 @@ def show_attention(model, translate, source, path):
 
 
 def plot_curve(folder):
-    """Loss and BLEU by epoch."""
+    """Save a plot of loss and BLEU by epoch."""
     from matplotlib.figure import Figure
 
     rows = [json.loads(line) for line in (folder / "curve.jsonl").open()]
@@ -276,8 +276,8 @@ def plot_curve(folder):
     print(f"Curve: {folder / 'curve.png'}")
 
 
-def ask_fresh_process(path, batches, output="text"):
-    """The answers of the exported model in a process of its own, one of its outputs."""
+def run_in_fresh_process(path, batches, output="text"):
+    """Return one output of the exported model for each batch, from a new process."""
     process = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(path), output],
         input=json.dumps(batches),
@@ -287,13 +287,17 @@ def ask_fresh_process(path, batches, output="text"):
         check=False,
     )
     for line in process.stdout.splitlines():
-        if line.startswith("ANSWERS "):
-            return json.loads(line.removeprefix("ANSWERS "))
-    raise RuntimeError(f"The fresh process failed:\n{process.stderr}")
+        if line.startswith("OUTPUTS "):
+            return json.loads(line.removeprefix("OUTPUTS "))
+    raise RuntimeError(f"The exported model failed in a new process:\n{process.stderr}")
 
 
-def export_and_ask(arguments, folder, model, valid_pairs, translate):
-    """Exports, then compares a fresh process with this one, word for word."""
+def export_and_compare(arguments, folder, model, valid_pairs, translate):
+    """Export the model; compare its output in a fresh process with `translate`.
+
+    Raises:
+        RuntimeError: if the exported model returns different translations.
+    """
     path = serving.export_translator(
         model,
         folder / "saved_model",
@@ -311,16 +315,17 @@ def export_and_ask(arguments, folder, model, valid_pairs, translate):
         [by_length[0], by_length[len(by_length) // 2], by_length[-1]],
         by_length[::20],
     ]
-    answers = ask_fresh_process(path, batches)
-    for batch, answer in zip(batches, answers):
-        here = translate(batch)
-        if answer != here:
+    outputs = run_in_fresh_process(path, batches)
+    for batch, output in zip(batches, outputs):
+        expected = translate(batch)
+        if output != expected:
             raise RuntimeError(
-                f"The exported model answers otherwise: {answer}, here {here}"
+                "Expected the exported model to return the translations of the model "
+                f"in this process, {expected}. Received: {output}"
             )
     count = sum(map(len, batches))
-    print(f"A fresh process gives the same {count} translations, for example:")
-    print(f"  {batches[2][1]}\n  {answers[2][1]}")
+    print(f"A fresh process returns the same {count} translations, for example:")
+    print(f"  {batches[2][1]}\n  {outputs[2][1]}")
 
 
 def main():
@@ -329,7 +334,8 @@ def main():
     logging.basicConfig(format="%(message)s")
     keras.utils.set_random_seed(arguments.seed)
     train_pairs, valid_pairs = read_corpus(arguments)
-    # A run with other settings gets another folder: they cannot go on as one.
+    # Each combination of settings has its own folder, since only a run with the same
+    # settings can be resumed.
     settings = json.dumps(vars(arguments), sort_keys=True)
     run = hashlib.sha256(settings.encode()).hexdigest()[:8]
     folder = pathlib.Path(arguments.output) / run
@@ -337,7 +343,9 @@ def main():
     (folder / "settings.json").write_text(settings + "\n")
     print(f"{len(train_pairs)} training pairs, {len(valid_pairs)} held out; {folder}")
     source_tokenizer, target_tokenizer = (
-        tokenizer(folder / f"{side}.tokenizer", sentences, arguments.vocabulary)
+        load_or_train_tokenizer(
+            folder / f"{side}.tokenizer", sentences, arguments.vocabulary
+        )
         for side, sentences in zip(("source", "target"), zip(*train_pairs))
     )
     train_data, valid_data = (
@@ -368,9 +376,10 @@ def main():
     train(arguments, folder, model, train_data, valid_data, valid_pairs, translate)
     score = show_translations(valid_pairs, translate)
     plot_curve(folder)
-    middle = sorted((source for source, _ in valid_pairs), key=len)
-    show_attention(model, translate, middle[len(middle) // 2], folder / "attention.png")
-    export_and_ask(arguments, folder, model, valid_pairs, translate)
+    sources = sorted((source for source, _ in valid_pairs), key=len)
+    median = sources[len(sources) // 2]
+    show_attention(model, translate, median, folder / "attention.png")
+    export_and_compare(arguments, folder, model, valid_pairs, translate)
     print(
         f"Done in {(time.monotonic() - started) / 60:.1f} minutes, BLEU {score:.1f}, "
         f"keras_attn {keras_attn.__version__}, NumPy {np.__version__}."

@@ -1,46 +1,50 @@
-"""Folders that are written whole or not at all."""
+"""Atomic writes of folders."""
 
 import contextlib
 import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 __all__ = ["check_path", "write"]
 
 
-def check_path(path, overwrite, what, mark):
-    """The path to write a folder to; an error where nothing can or should be written.
+def check_path(
+    path: str | os.PathLike[str], overwrite: bool, kind: str, marker: str
+) -> pathlib.Path:
+    """Return the path of a folder to write, or raise if it cannot be written.
 
     Args:
-        path: of the folder.
-        overwrite: bool, whether a folder of the same kind may be replaced.
-        what: str, the kind of folder, for messages.
-        mark: str, the name of a file that every such folder holds.
+        path: Path of the folder.
+        overwrite: Whether an existing folder of the same kind may be replaced.
+        kind: The kind of folder, for error messages.
+        marker: Name of a file that every folder of this kind contains.
 
     Returns:
         A `pathlib.Path`.
 
     Raises:
-        FileExistsError: if something is there and `overwrite` is False, or it is
-            something else.
-        OSError: if it cannot be made there.
+        FileExistsError: If the path exists and `overwrite` is False, or it is not a
+            folder of this kind.
+        FileNotFoundError: If the path is empty.
+        OSError: If the folder cannot be created there.
     """
     if not str(path):
-        raise FileNotFoundError(f"The path must have a name. Received: {path=}")
+        raise FileNotFoundError(f"The path must not be empty. Received: {path=}")
     path = pathlib.Path(path)
     if not overwrite and (path.exists() or path.is_symlink()):
         raise FileExistsError(
-            "The path exists; pass overwrite=True to replace it. "
+            "The path exists already. Pass overwrite=True to replace it. "
             f"Received: path={str(path)!r}"
         )
-    if overwrite and path.exists() and not _may_be_replaced(path, mark):
+    if overwrite and path.exists() and not _is_replaceable(path, marker):
         raise FileExistsError(
-            f"The path holds something else than {what}, which is not replaced. "
+            f"The path exists and is not {kind}, so it is not replaced. "
             f"Received: path={str(path)!r}"
         )
     try:
-        with tempfile.TemporaryDirectory(dir=_lowest_folder(path)):
+        with tempfile.TemporaryDirectory(dir=_existing_parent(path)):
             pass
     except OSError as error:
         raise type(error)(
@@ -50,50 +54,57 @@ def check_path(path, overwrite, what, mark):
     return path
 
 
-def _may_be_replaced(path, mark):
-    """An empty folder, or one of the kind."""
+def _is_replaceable(path: pathlib.Path, marker: str) -> bool:
+    """Return whether a path is an empty folder or a folder that has the marker file."""
     if not path.is_dir():
         return False
     names = {entry.name for entry in path.iterdir()}
-    return not names or mark in names
+    return not names or marker in names
 
 
-def _lowest_folder(path):
-    """What is there already of the folders above `path`."""
+def _existing_parent(path: pathlib.Path) -> pathlib.Path:
+    """Return the nearest of the folders above `path` that exists."""
     return next(folder for folder in path.absolute().parents if folder.exists())
 
 
 @contextlib.contextmanager
-def write(path):
-    """A temporary folder to write into, which becomes `path` when all went well."""
+def write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a temporary folder that is renamed to `path` if no error occurs.
+
+    After an error the temporary folder and the parent folders that were created for it
+    are removed, and an existing folder at `path` is unchanged.
+    """
     path = pathlib.Path(path).absolute()
-    lowest = _lowest_folder(path)
+    existing_parent = _existing_parent(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = pathlib.Path(
         tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-")
     )
     try:
         yield temporary
-        temporary.chmod(0o755)  # `mkdtemp` makes folders for the owner alone.
-        _put_in_place(temporary, path)
+        temporary.chmod(0o755)  # `mkdtemp` gives permissions to the owner only.
+        _move_into_place(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):  # where another process uses them
-            for folder in path.parents[: path.parents.index(lowest)]:
+        with contextlib.suppress(OSError):  # Another process may use the folders.
+            for folder in path.parents[: path.parents.index(existing_parent)]:
                 folder.rmdir()
         raise
 
 
-def _put_in_place(temporary, path):
+def _move_into_place(temporary: pathlib.Path, path: pathlib.Path) -> None:
+    """Rename `temporary` to `path`, and restore an existing `path` on failure."""
     if not path.exists() and not path.is_symlink():
         os.rename(temporary, path)
         return
-    old = pathlib.Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old-"))
-    os.rename(path, old / path.name)
+    backup = pathlib.Path(
+        tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old-")
+    )
+    os.rename(path, backup / path.name)
     try:
         os.rename(temporary, path)
     except BaseException:
-        os.rename(old / path.name, path)
+        os.rename(backup / path.name, path)
         raise
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)

@@ -1,26 +1,36 @@
-"""What Keras has no public name for, touched here and nowhere else.
+"""The private parts of Keras that the library uses; no other module imports them.
 
-Five things: the implicit mask that Keras hangs on a tensor, the recorded calls of a
-Functional model, variables whose first value is given later, the layers that a layer is
-made of, with their own weights, and what an optimizer's weight decay leaves out.
-`tests/test_keras_internals.py` says which Keras versions these hold for and fails when
-one of them moves.
+They are: the implicit mask of a tensor, the recorded calls of a Functional model,
+variables whose initial value is supplied later, the nested layers of a layer with their
+own weights, values that Keras does not track, whether a model is being saved or loaded,
+and the variables that an optimizer's weight decay excludes.
+`tests/test_keras_internals.py` lists the Keras versions that they were checked with,
+and fails if one of them changes.
 """
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from keras.src.backend import get_keras_mask as implicit_mask
 from keras.src.backend import set_keras_mask as set_implicit_mask
-from keras.src.backend.common.global_state import set_global_attribute
+from keras.src.backend.common.global_state import (
+    get_global_attribute,
+    set_global_attribute,
+)
 from keras.src.models.functional import Functional
 
+from keras_attn._types import Shape, Tensor
+
 __all__ = [
+    "Untracked",
+    "deferred_initialization",
     "implicit_mask",
-    "initial_values",
     "inner_layers",
     "is_decayed",
     "is_functional",
+    "is_sharing_objects",
     "own_weights",
     "recorded_calls",
     "set_implicit_mask",
@@ -28,38 +38,58 @@ __all__ = [
 ]
 
 
-@contextlib.contextmanager
-def initial_values():
-    """Variables made inside have no memory until the end, when each gets its value.
+class Untracked:
+    """A container for a value that Keras does not track.
 
-    Yields:
-        A function of a variable and of what makes its value, a tensor: a function of
-        the variable's path and dtype, called at the end, one variable after the other
-        in the order they were made in. Others get the value of their initializer.
+    If it is an attribute of a layer, layers and models inside `value` do not become
+    inner layers of that layer. They may be templates, or belong to another layer.
     """
 
-    def give(variable, value_of):
-        def initializer(shape, dtype=None):
-            return value_of(variable.path, dtype)
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@contextlib.contextmanager
+def deferred_initialization() -> Iterator[
+    Callable[[keras.Variable, Callable[[str, Any], Tensor]], None]
+]:
+    """Allocate variables that are created inside only at the end of the context.
+
+    Yields:
+        A function `set_value(variable, compute_value)`. `compute_value(path, dtype)`
+        returns the initial value of the variable, a tensor. At the end of the
+        context it is called for one variable after another, in the order of their
+        creation. All other variables get the value of their initializer.
+    """
+
+    def set_value(
+        variable: keras.Variable, compute_value: Callable[[str, Any], Tensor]
+    ) -> None:
+        def initializer(shape: Shape, dtype: Any = None) -> Tensor:
+            return compute_value(variable.path, dtype)
 
         variable._initializer = initializer
 
     try:
         with keras.StatelessScope():
-            yield give
+            yield set_value
     except BaseException:
-        # Else the next scope would make the variables of what has failed.
+        # The next scope would otherwise initialize the variables of the failed one.
         set_global_attribute("uninitialized_variables", [])
         raise
 
 
-def inner_layers(layer):
-    """The layers in a layer or model, and those in them, wherever they lie.
+def inner_layers(
+    layer: keras.layers.Layer,
+) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Iterate over all layers nested in a layer or model, at any depth.
 
     Yields:
-        Pairs of the names on the way to one, as `"encoder_0/self_attention/query"`, and
-        the layer. One that is used in several places comes once for each; no two pairs
-        have one path.
+        Tuples `(path, layer)`. The path joins the names of the layers that lead to
+        the nested one, as in `"encoder_0/self_attention/query"`. A layer that is used
+        in several places is yielded once for each of them. All paths are distinct.
     """
     names = set()
     for i, child in enumerate(layer._layers):
@@ -70,39 +100,53 @@ def inner_layers(layer):
             yield f"{name}/{path}", inner
 
 
-def own_weights(layer):
-    """The weights of a layer that are not those of layers in it."""
+def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Return the weights of a layer without those of its nested layers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
-def stored_kernel(dense):
-    """The kernel of a `Dense` or `EinsumDense` without its adapters."""
-    return dense._kernel
+def stored_kernel(dense: keras.layers.Layer) -> keras.Variable:
+    """Return the kernel of a `Dense` or `EinsumDense` without its LoRA adapters."""
+    return dense._kernel  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def is_decayed(optimizer, variable):
-    """Whether an optimizer's weight decay is meant for a variable."""
+def is_decayed(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
+    """Return whether an optimizer applies weight decay to a variable."""
     return optimizer._use_weight_decay(variable)
 
 
-def is_functional(operation):
-    """Whether this is a model whose call is its graph: Functional or Sequential."""
+def is_functional(operation: Any) -> bool:
+    """Return whether `operation` is a built Functional or Sequential model.
+
+    A subclass that overrides `call` is not, since it does more than replay its graph.
+    """
     call = getattr(type(operation), "call", None)
     return call in (Functional.call, keras.Sequential.call) and operation.built
 
 
-def recorded_calls(model):
-    """The calls a Functional model consists of, in an order that can be replayed.
+def is_sharing_objects() -> bool:
+    """Return whether a model is being saved or loaded, with shared objects marked."""
+    return get_global_attribute("shared_objects/id_to_config_map") is not None
+
+
+def recorded_calls(
+    model: keras.Model,
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any], list[keras.KerasTensor]]]:
+    """Iterate over the calls of a Functional model, in an order to replay them in.
 
     Args:
-        model: a built Functional (or Sequential) `keras.Model`.
+        model: A built Functional (or Sequential) `keras.Model`.
 
     Yields:
-        Tuples `(operation, args, kwargs, outputs)`: the layer or op, the arguments
-        it was called with (`KerasTensor`s inside), its outputs as a flat list.
-        The model's inputs are not among the calls.
+        Tuples `(operation, args, kwargs, outputs)`: the layer or op, the arguments of
+        the call (with `keras.KerasTensor`s in them), and its outputs as a flat list.
+        The inputs of the model are not among the calls.
+
+    Raises:
+        AttributeError: If the model is neither Functional nor a built Sequential.
     """
-    nodes_by_depth = getattr(model, "_functional", model)._nodes_by_depth
+    functional: Any = getattr(model, "_functional", model)
+    nodes_by_depth = functional._nodes_by_depth
     for depth in sorted(nodes_by_depth, reverse=True):
         for node in nodes_by_depth[depth]:
             if not node.is_input:

@@ -1,6 +1,7 @@
 """Who may import whom, read off the source with `ast`."""
 
 import ast
+import graphlib
 import pathlib
 import re
 
@@ -15,28 +16,28 @@ ARROWS = {
     "layers": {"ops"},
     "training": {"ops"},
     "models": {"layers", "ops"},
-    "graph": set(),
-    "probe": {"graph"},
-    "decoding": {"graph", "layers", "ops", "probe"},
-    "inspection": {"graph", "layers", "ops", "probe"},
-    "checkpoints": {"layers", "models", "whole_folder"},
-    "serving": {"decoding", "graph", "text", "whole_folder"},
-    "whole_folder": set(),
+    "_graph": set(),
+    "decoding": {"_graph", "layers", "ops"},
+    "inspection": {"_graph", "layers", "ops"},
+    "checkpoints": {"_atomic_folder", "layers", "models"},
+    "serving": {"_atomic_folder", "_graph", "decoding", "text"},
+    "_atomic_folder": set(),
     "_keras_internals": set(),
+    "_types": set(),
     # The face: these two at once, the rest when touched.
     "__init__": {"checkpoints", "layers", "ops", "training"},
 }
 USES_KERAS_INTERNALS = {
-    *("layers", "graph", "decoding", "inspection", "checkpoints", "training"),
+    *("layers", "_graph", "decoding", "inspection", "checkpoints", "training"),
 }
 USES_TENSORFLOW = {"text", "serving"}
 # Frameworks that stand behind Keras: outside `USES_TENSORFLOW` inside functions only,
 # and only in these files, which say what to do on each backend.
 BACKENDS = {"tensorflow", "jax", "torch"}
 KNOWS_BACKENDS = {
-    "decoding/compiled.py": {"tensorflow", "jax", "torch"},
+    "decoding/compile.py": {"tensorflow", "jax", "torch"},
     "inspection/head_importance.py": {"tensorflow", "jax", "torch"},
-    "ops/attention.py": {"jax"},
+    "ops/attention/dot_product.py": {"jax"},
 }
 FORBIDDEN = {"keras_hub", "keras_nlp", "tf_keras"}
 
@@ -108,6 +109,8 @@ def violations(path, source):
         where = f"{path} imports {name}"
         if top == "keras_attn" and rest:
             target = rest[0]
+            if target == "_types":  # annotations only
+                continue
             if target == "_keras_internals":
                 if part not in USES_KERAS_INTERNALS:
                     found.append(where)
@@ -144,11 +147,20 @@ def test_the_documents_say_the_same():
         parts, targets = (re.findall(r"`(\w+)`", cell) for cell in row)
         table.update({part: set(targets) for part in parts if part in ARROWS})
     assert table == {part: ARROWS[part] for part in table}
-    assert set(ARROWS) - set(table) <= {"__init__", "_keras_internals", "whole_folder"}
+    assert set(ARROWS) - set(table) <= {
+        "__init__",
+        "_atomic_folder",
+        "_keras_internals",
+        "_types",
+    }
 
 
 def test_the_walk_sees_the_package():
-    assert {"__init__.py", "graph.py", "layers/self_attention.py"} <= set(FILES)
+    assert {
+        "__init__.py",
+        "_graph/functional.py",
+        "layers/attention/multi_head_attention.py",
+    } <= set(FILES)
     seen = [
         name
         for path in FILES
@@ -165,7 +177,7 @@ BAD = {
     "from the face": ("training/new.py", "from keras_attn import layers"),
     "relative": ("ops/new.py", "from ..layers import feed_forward"),
     "relative, of a package": ("ops/new.py", "from .. import models"),
-    "in a function": ("graph.py", "def f():\n    from keras_attn import layers"),
+    "in a function": ("_graph/new.py", "def f():\n    from keras_attn import layers"),
     "by name": ("ops/new.py", "import importlib as i\ni.import_module('keras_hub')"),
     "by dunder": ("layers/new.py", "__import__('keras_attn.decoding')"),
     "through the face": ("ops/new.py", "import keras_attn\nkeras_attn.models"),
@@ -175,7 +187,7 @@ BAD = {
     "internals": ("models/new.py", "from keras_attn import _keras_internals"),
     "tensorflow": ("layers/new.py", "import tensorflow as tf"),
     "tensorflow in a function": ("ops/new.py", "def f():\n    import tensorflow"),
-    "tensorflow at the top": ("decoding/compiled.py", "import tensorflow as tf"),
+    "tensorflow at the top": ("decoding/compile.py", "import tensorflow as tf"),
     "tensorflow_text": ("decoding/new.py", "import tensorflow_text"),
     "keras_hub": ("text/new.py", "from keras_hub.layers import TransformerEncoder"),
     "keras_nlp": ("decoding/new.py", "def f():\n    import keras_nlp"),
@@ -199,15 +211,73 @@ GOOD = {
     "within": ("ops/new.py", "from keras_attn.ops.masks import Span"),
     "relative": ("ops/new.py", "from .masks import Span"),
     "inside a function": (
-        "decoding/compiled.py",
+        "decoding/compile.py",
         "def f():\n    import tensorflow as tf",
     ),
     "tensorflow": ("text/new.py", "import tensorflow as tf\nimport tensorflow_text"),
     "public Keras": ("ops/new.py", "import keras\nfrom keras import ops\nkeras.Input"),
-    "internals": ("graph.py", "from keras_attn._keras_internals import recorded_calls"),
+    "internals": ("_graph/new.py", "from keras_attn._keras_internals import recorded_calls"),
 }
 
 
 @pytest.mark.parametrize("good", GOOD)
 def test_the_walk_lets_pass(good):
     assert violations(*GOOD[good]) == []
+
+
+PARTS = sorted({path.split("/")[0] for path in FILES if "/" in path})
+
+
+def import_graph(sources):
+    """Return the imports among modules, those inside functions included.
+
+    Args:
+        sources: Dict from the path of each file, relative to the package, to its text.
+
+    Returns:
+        A dict from dotted module names to the sets of modules they import.
+    """
+    names = {
+        path: f"keras_attn.{path.removesuffix('.py')}".replace("/", ".")
+        for path in sources
+    }
+    modules = {name.removesuffix(".__init__") for name in names.values()}
+    graph = {}
+    for path, name in names.items():
+        targets = graph[name.removesuffix(".__init__")] = set()
+        for target, _ in imports(ast.parse(sources[path]), name.rpartition(".")[0]):
+            # `from module import name`: drop names that are not modules.
+            while target and target not in modules:
+                target = target.rpartition(".")[0]
+            targets.update({target} & modules)
+    return graph
+
+
+def import_cycle(graph):
+    """Return the modules of one import cycle, or None."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_import_cycles(part):
+    paths = [path for path in FILES if path.startswith(f"{part}/")]
+    sources = {path: (PACKAGE / path).read_text(encoding="utf-8") for path in paths}
+    assert import_cycle(import_graph(sources)) is None
+
+
+@pytest.mark.parametrize("code", ["{}", "def f():\n    {}"])
+def test_import_cycles_are_detected(code):
+    sources = {
+        "text/__init__.py": "from keras_attn.text.a import A",
+        "text/a.py": "from .data import b",
+        "text/data/__init__.py": "",
+        "text/data/b.py": code.format("from keras_attn.text import a"),
+    }
+    cycle = {"keras_attn.text.a", "keras_attn.text.data.b"}
+    assert set(import_cycle(import_graph(sources))) == cycle
+    sources["text/data/b.py"] = "import keras\nfrom keras_attn.ops import masks"
+    assert import_cycle(import_graph(sources)) is None

@@ -1,7 +1,7 @@
-"""The private names of Keras that we use, and the versions they are known to hold for.
+"""The private names of Keras that the library uses, and the versions they work with.
 
-When this file fails on a new Keras: look at `keras_attn/_keras_internals.py`, which
-is the only other place to change, then add the version to `KNOWN`.
+If a test fails with a new Keras version, change `keras_attn/_keras_internals.py`, which
+is the only module that uses private names, then add the version to `CHECKED_VERSIONS`.
 """
 
 import keras
@@ -11,25 +11,28 @@ from tensors import assert_equal
 
 from keras_attn import _keras_internals as internals
 
-KNOWN = {"3.15"}
+CHECKED_VERSIONS = {"3.15"}
 
 
-def test_this_keras_is_known():
+def test_keras_version_is_checked():
     version = ".".join(keras.__version__.split(".")[:2])
-    assert version in KNOWN, (
-        f"Keras {keras.__version__} is none of those that keras_attn's use of private "
-        f"names was checked with ({', '.join(sorted(KNOWN))}). Run the whole suite; "
-        "if it passes, add the version to KNOWN in tests/test_keras_internals.py."
+    assert version in CHECKED_VERSIONS, (
+        "keras_attn uses private names of Keras that were checked with the versions "
+        f"{', '.join(sorted(CHECKED_VERSIONS))}, not with {keras.__version__}. Run all "
+        "tests; if they pass, add the version to CHECKED_VERSIONS in "
+        "tests/test_keras_internals.py."
     )
 
 
-def test_the_face_of_the_file():
+def test_public_names():
     assert sorted(internals.__all__) == [
+        "Untracked",
+        "deferred_initialization",
         "implicit_mask",
-        "initial_values",
         "inner_layers",
         "is_decayed",
         "is_functional",
+        "is_sharing_objects",
         "own_weights",
         "recorded_calls",
         "set_implicit_mask",
@@ -37,16 +40,16 @@ def test_the_face_of_the_file():
     ]
 
 
-def test_a_mask_hangs_on_a_tensor():
+def test_implicit_mask_of_a_tensor():
     x, mask = keras.ops.ones((2, 3, 5)), keras.ops.ones((2, 3), dtype="bool")
     assert internals.implicit_mask(x) is None
     internals.set_implicit_mask(x, mask)
     assert internals.implicit_mask(x) is mask
-    assert internals.implicit_mask(x + 1) is None  # Operations lose it, layers do not.
+    assert internals.implicit_mask(x + 1) is None  # Ops drop it, layers propagate it.
     assert_equal(internals.implicit_mask(keras.layers.Dropout(0.1)(x)), mask)
 
 
-def test_a_masking_layer_hangs_one_eagerly_and_symbolically():
+def test_a_masking_layer_sets_it_eagerly_and_symbolically():
     embedding = keras.layers.Embedding(5, 3, mask_zero=True)
     ids = np.array([[1, 0], [2, 3]])
     assert_equal(internals.implicit_mask(embedding(ids)), ids != 0)
@@ -55,7 +58,7 @@ def test_a_masking_layer_hangs_one_eagerly_and_symbolically():
     assert mask.shape == (None, None) and mask.dtype == "bool"
 
 
-def test_numpy_arrays_have_none():
+def test_numpy_arrays_have_no_implicit_mask():
     assert internals.implicit_mask(np.ones((2, 3))) is None
 
 
@@ -74,16 +77,16 @@ def test_calls_are_recorded_in_an_order_to_replay():
     calls = list(internals.recorded_calls(functional))
     names = [operation.name for operation, *_ in calls]
     assert len(names) == 5 and names.count("shared") == 2 and "join" in names
-    known = {id(tensor) for tensor in functional.inputs}
+    computed = {id(tensor) for tensor in functional.inputs}
     for _, args, kwargs, outputs in calls:
         leaves = keras.tree.flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, keras.KerasTensor)]
-        assert tensors and all(id(tensor) in known for tensor in tensors)
-        known.update(id(tensor) for tensor in outputs)
-    assert all(id(tensor) in known for tensor in functional.outputs)
+        assert tensors and all(id(tensor) in computed for tensor in tensors)
+        computed.update(id(tensor) for tensor in outputs)
+    assert all(id(tensor) in computed for tensor in functional.outputs)
 
 
-def test_a_replay_gives_what_the_model_gives():
+def test_a_replay_computes_the_output_of_the_model():
     functional = model()
     data = {"x": np.ones((2, 3), "float32"), "y": 2 * np.ones((2, 3), "float32")}
     values = {
@@ -100,7 +103,7 @@ def test_a_replay_gives_what_the_model_gives():
     assert_equal(values[id(functional.outputs[0])], functional(data))
 
 
-def test_constants_and_options_of_a_call_are_kept():
+def test_constant_arguments_of_a_call_are_recorded():
     inputs = keras.Input((None, 4))
     layer = keras.layers.MultiHeadAttention(2, 2)
     recorded = keras.Model(inputs, layer(inputs, value=inputs, use_causal_mask=True))
@@ -109,16 +112,16 @@ def test_constants_and_options_of_a_call_are_kept():
     assert kwargs["use_causal_mask"] is True
 
 
-def test_a_sequential_model_has_calls_as_well():
+def test_recorded_calls_of_a_sequential_model():
     sequential = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="d")])
     assert [c[0].name for c in internals.recorded_calls(sequential)] == ["d"]
 
 
-def test_a_model_whose_call_is_its_graph():
+def test_is_functional():
     class Named(keras.Sequential):
         pass
 
-    class Changed(keras.Sequential):
+    class Overridden(keras.Sequential):
         def call(self, inputs, training=None, mask=None):
             return super().call(inputs) + 1.0
 
@@ -126,12 +129,12 @@ def test_a_model_whose_call_is_its_graph():
     assert internals.is_functional(model())
     assert internals.is_functional(keras.Sequential(layers))
     assert internals.is_functional(Named(layers))
-    assert not internals.is_functional(Changed(layers))
+    assert not internals.is_functional(Overridden(layers))
     assert not internals.is_functional(keras.Sequential([keras.layers.Dense(2)]))
     assert not internals.is_functional(layers[1])
 
 
-def test_other_models_have_none():
+def test_subclassed_models_have_no_recorded_calls():
     class Subclass(keras.Model):
         pass
 
@@ -139,7 +142,7 @@ def test_other_models_have_none():
         list(internals.recorded_calls(Subclass()))
 
 
-class Twice(keras.layers.Layer):
+class TwoDense(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.first = keras.layers.Dense(2, name="dense")
@@ -154,27 +157,60 @@ class Twice(keras.layers.Layer):
         return self.scale * self.second(self.first(inputs))
 
 
-def test_the_layers_in_layers_and_their_own_weights():
+def test_inner_layers_and_their_own_weights():
     inputs = keras.Input((4,), name="inputs")
-    inner = keras.Model(inputs, Twice(name="twice")(inputs), name="inner")
+    inner = keras.Model(inputs, TwoDense(name="two_dense")(inputs), name="inner")
     outer = keras.Model(inputs, inner(inputs))
-    found = dict(internals.inner_layers(outer))
-    assert list(found) == [
+    paths = dict(internals.inner_layers(outer))
+    assert list(paths) == [
         "inputs",
         "inner",
         "inner/inputs",
-        "inner/twice",
-        "inner/twice/dense",
-        "inner/twice/dense_1",
+        "inner/two_dense",
+        "inner/two_dense/dense",
+        "inner/two_dense/dense_1",
     ]
-    twice = found["inner/twice"]
-    assert found["inner/twice/dense_1"] is twice.second
-    assert internals.own_weights(twice) == [twice.scale]
-    assert internals.own_weights(twice.first) == [twice.first.kernel, twice.first.bias]
+    two_dense = paths["inner/two_dense"]
+    assert paths["inner/two_dense/dense_1"] is two_dense.second
+    assert internals.own_weights(two_dense) == [two_dense.scale]
+    assert internals.own_weights(two_dense.first) == [
+        two_dense.first.kernel,
+        two_dense.first.bias,
+    ]
+
+
+def test_untracked_layers_are_no_inner_layers():
+    layer, inner = keras.layers.Layer(), keras.layers.Dense(2)
+    layer.untracked = internals.Untracked(inner)
+    assert layer.untracked.value is inner
+    assert not list(internals.inner_layers(layer))
+
+
+def test_is_sharing_objects_while_a_model_is_saved_and_loaded(tmp_path):
+    recorded = []
+
+    @keras.saving.register_keras_serializable("test_keras_internals")
+    class Recorder(keras.layers.Layer):
+        def get_config(self):
+            recorded.append(internals.is_sharing_objects())
+            return super().get_config()
+
+        @classmethod
+        def from_config(cls, config):
+            recorded.append(internals.is_sharing_objects())
+            return cls(**config)
+
+    saved = keras.Sequential([keras.Input((3,)), Recorder()])
+    saved.save(tmp_path / "model.keras")
+    assert recorded and all(recorded)
+    recorded.clear()
+    keras.saving.load_model(tmp_path / "model.keras")
+    assert recorded and all(recorded)
+    assert not internals.is_sharing_objects()
 
 
 @pytest.mark.parametrize("dense", ["Dense", "EinsumDense"])
-def test_the_kernel_beside_adapters(dense):
+def test_stored_kernel_excludes_adapters(dense):
     layer = (
         keras.layers.Dense(2)
         if dense == "Dense"
@@ -187,7 +223,7 @@ def test_the_kernel_beside_adapters(dense):
     assert layer.kernel is not kernel and not kernel.trainable
 
 
-def test_what_is_decayed():
+def test_is_decayed():
     optimizer = keras.optimizers.AdamW(0.1)
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     bias, kernel = (keras.Variable(0.0, name=name) for name in ("bias", "kernel"))

@@ -1,10 +1,11 @@
-"""A Korean to English corpus made on the spot, so that the example needs no download.
+"""A generated Korean-English corpus, so that the example needs no download.
 
-`pairs()` draws sentences from a small grammar: real particles and endings, tenses,
-negation, questions, counters, relative and subordinate clauses, in the polite style.
-The mapping is regular on purpose (pronouns are said, tense marks decide the tense,
-articles follow from the noun and the verb), so that a small model can learn it
-within minutes and its score says whether it learned, not how people would differ.
+`pairs()` samples sentences from a small grammar with real particles and endings,
+tenses, negation, questions, counters, relative and subordinate clauses, in the polite
+style.
+The mapping is deterministic by design: pronouns are explicit, tense markers determine
+the tense, and articles follow from the noun and the verb. A small model can therefore
+learn it within minutes, and its score measures learning, not variation in translation.
 """
 
 import random
@@ -18,31 +19,33 @@ __all__ = ["pairs"]
 
 
 def _words(pair):
+    """Return the English words of a pair, in lower case."""
     return re.findall(r"\w+", pair[1].lower())
 
 
 def pairs(num_train=6000, num_valid=300, seed=0):
-    """Korean-English sentence pairs for training and for validation.
+    """Generate Korean-English sentence pairs for training and for validation.
 
     Args:
-        num_train: Number of training pairs.
-        num_valid: Number of held-out pairs: new sentences of known words.
-        seed: Integer; the same seed gives the same pairs on any machine.
+        num_train: int, number of training pairs.
+        num_valid: int, number of held-out pairs, which are new sentences of words that
+            occur in the training pairs.
+        seed: int. The same seed generates the same pairs on any machine.
 
     Returns:
-        `(train, valid)`, lists of `(korean, english)` tuples of strings. No sentence
-        of either language occurs twice, so none of `valid` occurs in `train`. Every
-        English word of `valid` occurs at least five times in `train`, if `train` is
-        of the default size or more.
+        A tuple `(train, valid)` of lists of `(korean, english)` pairs of strings. No
+        sentence of either language occurs twice, so none of `valid` occurs in `train`.
+        If `num_train` is at least 6000, each English word of `valid` occurs at least
+        five times in `train`.
 
     Raises:
-        ValueError: For a negative number of pairs.
+        ValueError: if a number of pairs is negative.
 
     Example:
-
-    >>> train, valid = pairs(num_train=100, num_valid=10, seed=1)
-    >>> len(train), len(valid)
-    (100, 10)
+        >>> from korean_english import pairs
+        >>> train, valid = pairs(num_train=100, num_valid=10, seed=1)
+        >>> len(train), len(valid)
+        (100, 10)
     """
     for name, number in (("num_train", num_train), ("num_valid", num_valid)):
         if number < 0:
@@ -65,9 +68,9 @@ def pairs(num_train=6000, num_valid=300, seed=0):
     while len(train) < num_train:
         train.append(draw())
     counts = Counter(word for pair in train for word in _words(pair))
-    enough = 5 if num_train >= 6000 else 0
+    min_count = 5 if num_train >= 6000 else 0
     while len(valid) < num_valid:
         pair = draw()
-        if all(counts[word] >= enough for word in _words(pair)):
+        if all(counts[word] >= min_count for word in _words(pair)):
             valid.append(pair)
     return train, valid

@@ -1,4 +1,4 @@
-"""English inflection for the corpus: verbs, do-support, articles, questions."""
+"""English inflection: verbs, do-support, articles, questions."""
 
 _PAST = {
     "eat": "ate",
@@ -39,6 +39,7 @@ _BE = {"1s": "am", "1p": "are", "3s": "is", "3p": "are"}
 
 
 def third_person(verb):
+    """Return the third person singular of a verb, which may have a particle."""
     head, space, rest = verb.partition(" ")
     if head == "have":
         head = "has"
@@ -52,6 +53,7 @@ def third_person(verb):
 
 
 def past_tense(verb):
+    """Return the past tense of a verb, which may have a particle."""
     head, space, rest = verb.partition(" ")
     if head in _PAST:
         head = _PAST[head]
@@ -65,6 +67,7 @@ def past_tense(verb):
 
 
 def gerund(verb):
+    """Return the -ing form of a verb, which may have a particle."""
     head, space, rest = verb.partition(" ")
     if head.endswith("e") and not head.endswith("ee"):
         head = head[:-1]
@@ -74,18 +77,19 @@ def gerund(verb):
 
 
 def a(noun_phrase):
-    """With the indefinite article. `noun_phrase` starts with a plain word."""
+    """Return a noun phrase with the indefinite article chosen by its first letter."""
     return ("an " if noun_phrase[0] in "aeiou" else "a ") + noun_phrase
 
 
 def verb_phrase(verb, person, tense, modal="", negative=False):
-    """The auxiliary (or "") and the main verb that agree with a subject.
+    """Return the auxiliary (or "") and the main verb that agree with a subject.
 
     Args:
-        verb: Base form, "be" included; particles follow ("turn on").
+        verb: base form, including "be", with a particle after it ("turn on").
         person: "1s", "1p", "3s" or "3p".
         tense: "p" present, "g" progressive, "d" past, "f" future.
         modal: "", "can", "must" or "want".
+        negative: bool, whether a simple tense takes do-support.
     """
     if modal == "can":
         return ("could" if tense == "d" else "can"), verb
@@ -108,7 +112,7 @@ def verb_phrase(verb, person, tense, modal="", negative=False):
 
 
 def clause(subject, verb, person, tense, modal="", negative=False, adverb="", tail=()):
-    """A statement: subject, auxiliary, not, adverb, verb, then what follows."""
+    """Return a statement: subject, auxiliary, not, adverb, verb, then `tail`."""
     auxiliary, main = verb_phrase(verb, person, tense, modal, negative)
     no = "not" if negative else ""
     if auxiliary == "can" and negative:
@@ -119,7 +123,7 @@ def clause(subject, verb, person, tense, modal="", negative=False, adverb="", ta
 def question(
     subject, verb, person, tense, modal="", negative=False, adverb="", tail=(), wh=""
 ):
-    """A question with inversion and do-support; `wh` comes first."""
+    """Return a question with inversion and do-support, which begins with `wh`."""
     auxiliary, main = verb_phrase(verb, person, tense, modal, negative)
     if not auxiliary:
         auxiliary, main = verb_phrase(verb, person, tense, modal, True)
@@ -128,8 +132,10 @@ def question(
 
 
 def join(*parts):
+    """Join the parts that are not empty with spaces."""
     return " ".join(part for part in parts if part)
 
 
 def sentence(text, mark="."):
+    """Return text with a capital letter and a punctuation mark."""
     return text[0].upper() + text[1:] + mark

@@ -1,8 +1,8 @@
-"""Sentences as pairs: every rule builds the Korean and the English side by side.
+"""Clauses in both languages, and sampling of their parts.
 
-A `Clause` holds what is said once (who, does what, when, where, with what) and is
-rendered in either order: Korean subject-time-place-object-verb, English
-subject-verb-object-place-time. The functions of `rules.RULES` put clauses together.
+A `Clause` holds the parts of a clause (subject, verb, object, time, place, tool) and is
+rendered in both word orders: subject-time-place-object-verb in Korean,
+subject-verb-object-place-time in English. The rules of `rules.RULES` combine clauses.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,13 +14,13 @@ from .morphology import Stem, particle
 GO = lexicon.Verb("가", "", "go")
 COME = lexicon.Verb("오", "", "come")
 _SIZES = {"big", "small", "heavy", "pretty", "long", "short"}
-# One wears or rides one thing at a time.
+# Verbs whose object is not counted: one does not ride three horses.
 _SINGLE = {"wear", "ride", "drive", "choose"}
 
 
 @dataclass(frozen=True)
 class Person:
-    """Someone who acts. The pronoun is "" where the gender is not known."""
+    """A person, as a subject or an object; `pronoun` is "" if the gender is unknown."""
 
     ko: str
     en: str
@@ -29,13 +29,16 @@ class Person:
     object_en: str = ""
 
     def topic(self):
+        """Return the Korean with the topic particle."""
         return particle(self.ko, "은")
 
     def subject(self):
+        """Return the Korean with the subject particle."""
         return "제가" if self.ko == "저" else particle(self.ko, "이")
 
     @property
     def me(self):
+        """The English object form."""
         return self.object_en or self.en
 
 
@@ -45,6 +48,8 @@ US = Person("우리", "we", "1p", "we", "us")
 
 @dataclass
 class Clause:
+    """A clause that is rendered in Korean and in English."""
+
     who: Person
     verb: object
     tense: str
@@ -54,10 +59,10 @@ class Clause:
     modal: str = ""
     negative: str = ""  # "", "short" (안, 못) or "long" (-지 않-, -지 못하-)
     adverb: tuple = ("", "")
-    intend: bool = False  # -겠- for the future, where the speaker decides
+    intend: bool = False  # -겠- for the future, an intention of the speaker
 
     def stem(self, tensed=True):
-        """The verb with modal and negation on it, ready for an ending."""
+        """Return the stem of the verb with modal and negation."""
         stem = Stem(self.verb.ko, self.verb.irregular)
         short = ""
         if self.negative and self.modal == "can":
@@ -84,7 +89,13 @@ class Clause:
         return Stem(short + stem.text, stem.irregular)
 
     def korean(self, ending="polite", subject="topic", tensed=True):
-        """`subject` is "topic" (은/는), "subject" (이/가), or the text to use."""
+        """Return the clause in Korean.
+
+        Args:
+            ending: "polite", or a function from a stem to the verb.
+            subject: "topic" (은/는), "subject" (이/가), or the text of the subject.
+            tensed: bool, whether the stem has the past marker.
+        """
         stem = self.stem(tensed)
         if ending != "polite":
             verb = ending(stem)
@@ -99,6 +110,7 @@ class Clause:
         return english.join(subject, self.time[0], self.adverb[0], *self.before, verb)
 
     def english(self, subject=None, question=False, wh="", tail=None):
+        """Return the clause in English, as a statement or a question."""
         tail = self.tail if tail is None else tail
         parts = dict(
             verb=self.verb.en,
@@ -116,18 +128,19 @@ class Clause:
 
 
 class Grammar:
-    """Draws parts of speech. `rng` is a `random.Random`."""
+    """A sampler of people, nouns, verbs and clauses; `rng` is a `random.Random`."""
 
     def __init__(self, rng):
         self.rng = rng
 
     def chance(self, probability):
+        """Return True with the given probability."""
         return self.rng.random() < probability
 
     # People
 
     def person(self, known=False, names=False):
-        """Anyone who acts; `known` asks for one with a pronoun."""
+        """Sample a person; with `known`, only people whose role has a pronoun."""
         kind = self.rng.random()
         if not names and kind < 0.25:
             return ME
@@ -140,10 +153,12 @@ class Grammar:
         return self.role()
 
     def _name(self):
+        """Sample the arguments of a `Person` with a first name."""
         ko, en, pronoun = self.rng.choice(lexicon.NAMES)
         return ko, en, "3s", pronoun
 
     def owner(self):
+        """Sample a possessive, in Korean and in English."""
         if self.chance(0.45):
             return "제", "my"
         if self.chance(0.2):
@@ -152,11 +167,13 @@ class Grammar:
         return particle(ko, "의"), en + "'s"
 
     def kin(self):
+        """Sample a relative of somebody."""
         ko, en, pronoun = self.rng.choice(lexicon.KIN)
         whose, whose_en = self.owner()
         return Person(f"{whose} {ko}", f"{whose_en} {en}", "3s", pronoun)
 
     def role(self):
+        """Sample a person by role, such as a teacher or the teachers."""
         noun = self.rng.choice(lexicon.ROLES)
         kind = self.rng.random()
         if kind < 0.2:
@@ -166,7 +183,7 @@ class Grammar:
         return Person(noun.ko, "the " + noun.en)
 
     def other(self, who, names=False):
-        """Someone else, for an object or a second clause."""
+        """Sample a person other than `who`, for an object or a second clause."""
         while True:
             person = self.person(names=names)
             same = {person.ko, who.ko}
@@ -176,6 +193,7 @@ class Grammar:
     # Nouns
 
     def adjectives_for(self, noun, comparative=False):
+        """Return the adjectives that fit a noun."""
         return [
             adjective
             for adjective in lexicon.ADJECTIVES
@@ -186,10 +204,12 @@ class Grammar:
         ]
 
     def adjective_for(self, noun, comparative=False):
+        """Sample an adjective that fits a noun, or return None."""
         fit = self.adjectives_for(noun, comparative)
         return self.rng.choice(fit) if fit else None
 
     def noun(self, classes, countable=False):
+        """Sample a noun of one of the classes."""
         fit = [
             noun
             for noun in NOUNS
@@ -198,15 +218,16 @@ class Grammar:
         return self.rng.choice(fit)
 
     def noun_phrase(self, noun, form="a", plain=False, count=True):
-        """(Korean without its particle, English) of an object.
+        """Sample an object; return it in Korean, without a particle, and in English.
 
-        `form` is the verb's: "gen" speaks of the kind (plural), "the" of a known one.
+        `form` is that of the verb: "a" indefinite, "the" definite, "gen" generic
+        (plural).
         """
         if form == "gen":
             return noun.ko, noun.plural
         kind = self.rng.random()
         adjective = None
-        # An adjective on "the door" would need to tell it from other doors.
+        # "the red door" would imply that there are other doors.
         describable = noun.article in "a-s" and "subject" not in noun.classes
         if describable and not plain and self.chance(0.25):
             adjective = self.adjective_for(noun)
@@ -228,11 +249,13 @@ class Grammar:
         return ko, self.with_article(noun, en, form)
 
     def with_article(self, noun, en, form):
+        """Return an English noun phrase with its article."""
         if form == "the" or noun.article == "the":
             return "the " + en
         return english.a(en) if noun.article == "a" else en
 
     def counted(self, noun, ko, en, plural):
+        """Sample a number for a noun; return both in Korean and in English."""
         number, number_en = self.rng.choice(lexicon.NUMERALS[:8])
         measure = lexicon.COUNTERS.get(noun.counter)
         if measure:
@@ -245,7 +268,12 @@ class Grammar:
     # Clauses
 
     def object_of(self, verb, who, plain=False, count=True):
-        """(Korean with its particle, English, noun or None) of a verb's object."""
+        """Sample the object of a verb.
+
+        Returns:
+            A tuple of the Korean with its particle, the English, and the noun (None for
+            a person).
+        """
         people = verb.form == "who" or (verb.objects >= {"who"} and self.chance(0.6))
         if people:
             person = self.other(who)
@@ -262,15 +290,17 @@ class Grammar:
                 return particle(ko, "을"), f"{en} and {en2}", noun
         return particle(ko, "을"), en, noun
 
-    def place(self, word):
-        fit = [place for place in PLACES if word in place[3]]
+    def place(self, activity):
+        """Sample one of the places of an activity."""
+        fit = [place for place in PLACES if activity in place[3]]
         return self.rng.choice(fit)
 
     def tense_of(self, verb, tenses="pgdf"):
+        """Sample one of `tenses` that the verb has."""
         return self.rng.choice([t for t in verb.tenses if t in tenses])
 
     def verb(self, tenses="pgdf", transitive=0.75, modal=False, active=False):
-        """A verb with one of `tenses`; `active` leaves states (know, like) out."""
+        """Sample a verb with one of `tenses`; `active` excludes states (know, like)."""
         table = VERBS if self.chance(transitive) else INTRANSITIVE
         need = "m" if modal else "f" if active else ""
         while True:
@@ -281,7 +311,7 @@ class Grammar:
                 return verb
 
     def clause(self, who, tenses="pgdf", verb=None, full=1.0, time=True, count=True):
-        """A clause about `who`. `full` scales how often optional parts appear."""
+        """Sample a clause; `full` scales the probability of its optional parts."""
         verb = verb or self.verb(tenses)
         out = Clause(who, verb, self.tense_of(verb, tenses))
         noun = None
@@ -319,6 +349,7 @@ class Grammar:
         return out
 
     def add_time(self, clause):
+        """Sample a time expression for a clause."""
         tense, kind = clause.tense, self.rng.random()
         if clause.verb.en in lexicon.LASTING:
             times = lexicon.TIMES.get(tense.upper())
@@ -336,14 +367,14 @@ class Grammar:
             clause.time = self.rng.choice(times)
 
     def going(self, who, tenses="pdf"):
-        """Going or coming somewhere, perhaps by something."""
+        """Sample a clause about going or coming to a place."""
         verb = replace(self.rng.choice([GO, GO, COME]), tenses="pgdfm")
         out = Clause(who, verb, self.tense_of(verb, tenses))
         ko, _, to, tags = self.rng.choice(PLACES)
         goal = particle(ko, "에" if self.chance(0.7) else "으로")
         out.before, out.tail = [goal], [to]
         if not tags & {"in"} and ko != "제주도" and self.chance(0.3):
-            # No subway or taxi leaves for another city.
+            # Subways and taxis do not go to other cities.
             rides = lexicon.VEHICLES[:: 2 if "city" in tags else 1]
             vehicle, by = self.rng.choice(rides)
             out.before.append(particle(vehicle, "으로"))
@@ -353,7 +384,7 @@ class Grammar:
         return out
 
     def negate(self, clause):
-        """Long negation for compounds of 하다, either form otherwise."""
+        """Negate a clause, in the long form for compounds of 하다."""
         short = not clause.verb.ko.endswith("하") and " " not in clause.verb.ko
         compound = clause.tense == "g" or clause.modal == "want"
         if short and not compound and self.chance(0.5):
@@ -363,6 +394,7 @@ class Grammar:
         return clause
 
     def feeling(self, who, tense):
+        """Sample a clause about a feeling of `who`."""
         out = Clause(who, None, tense)
         adjective = self.rng.choice(FEELINGS)
         out.verb = replace(adjective, en="be")
@@ -371,4 +403,5 @@ class Grammar:
 
 
 def finish(ko, en, mark="."):
+    """Return the pair of sentences with punctuation."""
     return ko + mark, english.sentence(en, mark)

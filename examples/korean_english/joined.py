@@ -28,7 +28,7 @@ def _but(stem):
 
 
 def same_subject(g):
-    """X did this and did that."""
+    """Return a sentence with one subject and two verbs."""
     who, tense = g.person(), g.rng.choice("pddf")
     first = g.clause(who, tense, g.verb(tense, active=True), full=0.5, time=False)
     second = g.clause(who, tense, g.verb(tense, active=True), full=0.5, time=False)
@@ -42,7 +42,7 @@ def same_subject(g):
 
 
 def _contrast(g):
-    """A verb and two different objects of the same kind."""
+    """Sample a verb and two different objects of the same kind."""
     verb = g.rng.choice([v for v in lexicon.VERBS if v.form in ("a", "gen")])
     if verb.en == "wear":
         return _contrast(g)
@@ -54,7 +54,7 @@ def _contrast(g):
 
 
 def one_not_other(g):
-    """Likes one kind of thing but not another."""
+    """Return a sentence such as `She likes apples but does not like cheese`."""
     who, (verb, nouns) = g.person(), _contrast(g)
     tense = g.tense_of(verb, "pd")
     yes, no = Clause(who, verb, tense), g.negate(Clause(who, verb, tense))
@@ -66,6 +66,7 @@ def one_not_other(g):
 
 
 def two_subjects(g):
+    """Return two clauses with different subjects, joined by `and` or `but`."""
     who = g.person()
     people = [who, g.other(who)]
     if g.chance(0.4):
@@ -88,7 +89,7 @@ def two_subjects(g):
     return finish(ko, f"{first.english()}, {join} {second.english()}")
 
 
-# Weather: (Korean subject, predicate, English, is it weather to be outside).
+# Weather: (Korean subject, predicate, English, whether people go outside).
 _WEATHER = [
     ("비가", COME, "rain", False),
     ("눈이", COME, "snow", False),
@@ -101,7 +102,7 @@ _INSIDE = set("read drink rest sleep watch draw bake study eat".split()) | {"lis
 
 
 def weather(g):
-    """Because of the weather, or if it is so."""
+    """Return a sentence about something done because of the weather, or if it is so."""
     subject, verb, en, fine = g.rng.choice(_WEATHER)
     tense = g.rng.choice("dddpff")
     cause = Clause(Person("", "the weather"), verb, "d" if tense == "d" else "p")
@@ -130,7 +131,7 @@ def weather(g):
     return finish(f"{ko} {then.korean()}", en)
 
 
-# What people do when they feel so: (feeling, Korean verbs, negated).
+# Feeling -> (Korean verbs of its effects, whether they are negated).
 _EFFECTS = {
     "hungry": ("먹 요리하 굽", False),
     "tired": ("자 쉬", False),
@@ -142,6 +143,7 @@ _EFFECTS = {
 
 
 def because_feeling(g):
+    """Return a sentence about something done because of a feeling."""
     who = g.person(known=True)
     if not who.pronoun:
         return because_feeling(g)
@@ -178,6 +180,7 @@ _LEISURE = _OUTSIDE | _INSIDE | set("practice cook help meet sing dance clean".s
 
 
 def if_have(g):
+    """Return a sentence about something done if somebody has time or money."""
     who = g.person(known=True)
     if not who.pronoun:
         return if_have(g)
@@ -195,7 +198,7 @@ def if_have(g):
 
 
 def around(g):
-    """Before or after doing something, or when doing it."""
+    """Return a sentence with `before`, `after` or `when`."""
     who, tense = g.person(known=True), g.rng.choice("pdf")
     main = g.clause(who, tense, g.verb(tense, active=True), full=0.5, time=False)
     other = g.clause(who, "f", g.verb("f", active=True), full=0.2, time=False)
@@ -226,7 +229,7 @@ def around(g):
 
 
 def errand(g):
-    """Going somewhere to do something; going there and doing it."""
+    """Return a sentence about going to a place and doing something there."""
     who, tense = g.person(), g.rng.choice("ddfp")
     ko_place, _, to, tags = g.rng.choice(lexicon.PLACES)
     verbs = [
@@ -272,7 +275,7 @@ def errand(g):
 
 
 def relative_object(g):
-    """The thing that someone made, as a subject or an object."""
+    """Return a sentence with a relative clause such as `the cake that she made`."""
     maker, tense = g.person(known=True), g.rng.choice("dddpf")
     if not maker.pronoun:
         return relative_object(g)
@@ -304,7 +307,7 @@ def relative_object(g):
 
 
 def relative_subject(g):
-    """The man who works at the bank."""
+    """Return a sentence with a relative clause such as `the man who works here`."""
     noun = g.rng.choice(lexicon.ROLES)
     part = g.clause(Person("", "who"), "pd", full=0.9, time=False)
     if part.verb.form == "who":

@@ -1,10 +1,10 @@
-"""The tables of words as values: nouns with plurals, verbs and adjectives."""
+"""The word tables as objects: nouns with plurals, verbs and adjectives."""
 
 from dataclasses import dataclass
 
 from . import tables
 
-# States that last, said with a year or a month only, and work that may be.
+# Lasting states take only expressions of years and months; the verbs of LONG may.
 LASTING = {"raise", "live", "build"}
 LONG = LASTING | set(
     "learn teach study practice work travel plant buy sell write quit exercise".split()
@@ -42,11 +42,13 @@ class Adjective:
 
 
 def _rows(table):
+    """Yield the cells of each line of a table."""
     for line in table.strip().splitlines():
         yield [cell.strip() for cell in line.split("|")]
 
 
 def _plural(en):
+    """Return the regular plural of an English noun."""
     if en.endswith(("s", "sh", "ch", "x")):
         return en + "es"
     if en.endswith("y") and en[-2] not in "aeiou":
@@ -55,6 +57,7 @@ def _plural(en):
 
 
 def _noun(ko, en, article, counter, classes):
+    """Return the noun of a row of the table."""
     en, _, plural = en.partition("/")
     if article in ("-", "s"):
         plural = en
@@ -69,6 +72,7 @@ def _noun(ko, en, article, counter, classes):
 
 
 def _stem(text):
+    """Split a Korean stem from its irregular class."""
     stem, _, irregular = text.partition("/")
     return stem, irregular
 

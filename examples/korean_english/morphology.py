@@ -1,14 +1,14 @@
-"""Korean particles and verb endings, chosen by sound as the language does.
+"""Korean particles and verb endings, which depend on the preceding sound.
 
 A Hangul syllable is `0xAC00 + (initial * 21 + vowel) * 28 + final`, so the final
-consonant of a word, which decides its particles, is arithmetic. Only what the corpus
-needs is here: the polite -아요/어요 style and the endings that join clauses, for
+consonant of a word, which determines its particles, can be computed. The module covers
+the corpus only: the polite -아요/어요 style and the endings that join clauses, for
 regular stems, the contractions, and the ㅂ, ㄷ, 르, ㅅ, ㅎ, 으, ㄹ and 하 irregulars.
 """
 
 _VOWELS = "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
 _FINALS = " ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ"
-# How the stem's last vowel merges with the 아/어 that follows.
+# Last vowel of the stem -> its contraction with the following 아/어.
 _CONTRACTIONS = {
     "ㅏ": "ㅏ",
     "ㅗ": "ㅘ",
@@ -33,6 +33,7 @@ _PARTICLES = {
 
 
 def _split(syllable):
+    """Return the initial as an index, the vowel and the final of a syllable."""
     code = ord(syllable) - 0xAC00
     if not 0 <= code < 11172:
         raise ValueError(
@@ -43,25 +44,27 @@ def _split(syllable):
 
 
 def _join(initial, vowel, final=""):
+    """Return the syllable of an initial, a vowel and a final."""
     code = (initial * 21 + _VOWELS.index(vowel)) * 28 + _FINALS.index(final or " ")
     return chr(0xAC00 + code)
 
 
 def final_consonant(word):
-    """The final consonant of the last syllable, or an empty string."""
+    """Return the final consonant of the last syllable, or an empty string."""
     return _split(word[-1])[2]
 
 
 def _with_final(word, final):
+    """Replace the final consonant of the last syllable."""
     initial, vowel, _ = _split(word[-1])
     return word[:-1] + _join(initial, vowel, final)
 
 
 def particle(word, kind):
-    """`word` with a particle in the form its final consonant calls for.
+    """Return `word` with the form of a particle that its final consonant requires.
 
-    `kind` is the form used after a consonant: "은", "이", "을", "과", "으로", "이에요"
-    (the copula), "이었" (its past stem). Any other particle has one form only.
+    `kind` is the form after a consonant: "은", "이", "을", "과", "으로", "이에요" (the
+    copula), "이었" (its past stem). Other particles have only one form.
     """
     if kind not in _PARTICLES:
         return word + kind
@@ -72,25 +75,25 @@ def particle(word, kind):
 
 
 class Stem:
-    """A stem that takes endings: 먹-, 춥- (ㅂ irregular), 먹었- (past), 먹고 싶-.
+    """A verb or adjective stem: 먹-, 춥- (ㅂ irregular), 먹었- (past), 먹고 싶-.
 
     Args:
-        text: The dictionary form without 다.
+        text: dictionary form without 다.
         irregular: "ㅂ", "ㄷ", "르", "ㅅ", "ㅎ" or "" (the 으, ㄹ and 하 classes are
-            seen from the stem).
+            recognized from the stem).
     """
 
     def __init__(self, text, irregular=""):
         self.text, self.irregular = text, irregular
 
     def infinitive(self):
-        """The form with 아/어, contracted: 가, 먹어, 와, 추워, 들어, 불러, 하얘, 해."""
+        """Return the form with 아/어: 가, 먹어, 와, 추워, 들어, 불러, 하얘, 해."""
         text, kind = self.text, self.irregular
         if text.endswith("하"):
             return text[:-1] + "해"
         initial, vowel, final = _split(text[-1])
         if kind == "르":
-            # 부르 -> 불러, 고르 -> 골라: ㄹ doubles, the vowel before 르 decides.
+            # 부르 -> 불러, 고르 -> 골라: ㄹ doubles; the vowel before 르 matters.
             before = _split(text[-2])[1]
             return _with_final(text[:-1], "ㄹ") + ("라" if before in "ㅏㅗ" else "러")
         if kind == "ㅂ":
@@ -106,7 +109,7 @@ class Stem:
         if final:
             return text + ("아" if vowel in "ㅏㅑㅗ" and not past else "어")
         if vowel == "ㅡ" and len(text) > 1 and text[-2] != " ":
-            # 바쁘 -> 바빠 but 예쁘 -> 예뻐: 으 drops and the syllable before decides.
+            # 바쁘 -> 바빠 but 예쁘 -> 예뻐: 으 drops; the vowel before it matters.
             before = _split(text[-2])[1]
             return text[:-1] + _join(initial, "ㅏ" if before in "ㅏㅗ" else "ㅓ")
         if vowel in _CONTRACTIONS:
@@ -114,15 +117,15 @@ class Stem:
         return text + "어"  # 쉬 -> 쉬어, 뛰 -> 뛰어
 
     def polite(self):
-        """-아요/어요."""
+        """Return the -아요/어요 form."""
         return self.infinitive() + "요"
 
     def past(self):
-        """The past stem: 먹었-, 갔-, 추웠-."""
+        """Return the past stem: 먹었-, 갔-, 추웠-."""
         return Stem(_with_final(self.infinitive(), "ㅆ"))
 
     def _open(self):
-        """The stem that -(으) endings see, and its final consonant."""
+        """Return the stem before -(으) endings, and its final consonant."""
         text, kind = self.text, self.irregular
         if kind == "ㅂ":
             return _with_final(text, "") + "우", ""
@@ -138,28 +141,28 @@ class Stem:
         return text, final
 
     def eu(self, ending):
-        """An ending that takes 으 after a consonant: 면, 러, 려고, 세요."""
+        """Add an ending that takes 으 after a consonant: 면, 러, 려고, 세요."""
         text, final = self._open()
         if final == "ㄹ" and ending[0] in "세니":
             text = _with_final(text, "")
         return text + ending
 
     def eul(self):
-        """-(으)ㄹ: 갈, 먹을, 만들, 추울."""
+        """Return the -(으)ㄹ form: 갈, 먹을, 만들, 추울."""
         return _with_final(self._open()[0], "ㄹ")
 
     def eun(self):
-        """-(으)ㄴ: 산, 먹은, 만든, 추운, 빨간 (a verb's past, an adjective's form)."""
+        """Return the -(으)ㄴ form, a past for verbs: 산, 먹은, 만든, 추운, 빨간."""
         if self.text.endswith("있"):
             return self.neun()  # 맛있는, 재미있는
         return _with_final(self._open()[0], "ㄴ")
 
     def neun(self):
-        """-는: 먹는, 사는 (ㄹ drops)."""
+        """Return the -는 form: 먹는, 사는 (ㄹ drops)."""
         return self.plain("는")
 
     def plain(self, ending):
-        """An ending that leaves the stem alone: 고, 지만, 지 않, 기 때문에."""
+        """Add an ending that does not change the stem: 고, 지만, 지 않, 기 때문에."""
         text = self.text
         if ending[0] == "는" and final_consonant(text) == "ㄹ":
             text = _with_final(text, "")

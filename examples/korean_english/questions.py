@@ -1,4 +1,4 @@
-"""Rules for questions: yes or no, and with a question word."""
+"""Rules for yes-no questions and for questions with a question word."""
 
 from . import lexicon
 from .grammar import ME, US, Clause, Person, finish
@@ -7,6 +7,7 @@ from .morphology import particle
 
 
 def yes_no(g):
+    """Return a yes-no question."""
     who = g.other(ME) if g.chance(0.5) else g.person(names=True)
     if who is US:
         who = g.kin()
@@ -18,6 +19,7 @@ def yes_no(g):
 
 
 def wh_question(g):
+    """Return a question with a question word."""
     who = g.rng.choice([g.person(names=True), g.kin(), g.role()])
     kind = g.rng.choice(["who", "what", "whom", "where", "to", "when", "why", "how"])
     if kind in ("to", "how"):
@@ -57,6 +59,7 @@ def wh_question(g):
 
 
 def how_many(g):
+    """Return a question with how many."""
     who = g.person(names=True)
     verb = g.rng.choice([v for v in lexicon.VERBS if v.form == "a" and "m" in v.tenses])
     if verb.en in ("wear", "ride", "drive"):
@@ -66,11 +69,11 @@ def how_many(g):
         return how_many(g)
     noun = g.rng.choice(nouns)
     units = lexicon.COUNTERS.get(noun.counter)
-    what = f"{units[1]} of {noun.plural}" if units else noun.plural
+    counted = f"{units[1]} of {noun.plural}" if units else noun.plural
     clause = Clause(who, verb, g.tense_of(verb, "df"))
     clause.before = [particle(noun.ko, "을"), f"몇 {noun.counter}"]
     if g.chance(0.5):
         g.add_time(clause)
     return finish(
-        clause.korean(), clause.english(question=True, wh="how many " + what), "?"
+        clause.korean(), clause.english(question=True, wh="how many " + counted), "?"
     )

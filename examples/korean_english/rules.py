@@ -1,6 +1,6 @@
-"""Every rule of the corpus and how often it is drawn.
+"""The rules of the corpus and their sampling weights.
 
-A rule takes a `Grammar` and gives a pair (Korean, English).
+A rule takes a `Grammar` and returns a pair `(korean, english)`.
 """
 
 from . import joined, questions, statements

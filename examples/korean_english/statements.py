@@ -1,4 +1,4 @@
-"""Rules for sentences of one clause that state or ask for something."""
+"""Rules for sentences of one clause: statements and requests."""
 
 from dataclasses import replace
 
@@ -9,23 +9,26 @@ from .morphology import Stem, particle
 
 
 def statement(g):
+    """Return a statement."""
     clause = g.clause(g.person())
     if clause.tense == "f" and clause.who in (ME, US) and g.chance(0.4):
         clause.intend = True
     ko = clause.korean(subject="subject" if g.chance(0.12) else "topic")
     if g.chance(0.2) and clause.time[0]:
-        # The time may come first in Korean; in English it stays last.
+        # In Korean the time may come first; in English it comes last.
         time, clause.time = clause.time, ("", clause.time[1])
         ko = f"{time[0]} {clause.korean()}"
     return finish(ko, clause.english())
 
 
 def going(g):
+    """Return a statement about going to a place."""
     clause = g.going(g.person(), "pgdf")
     return finish(clause.korean(), clause.english())
 
 
 def also(g):
+    """Return a statement with `also`."""
     clause = g.clause(g.person(), full=0.6)
     clause.adverb = ("", "also")
     subject = particle(clause.who.ko, "도")
@@ -33,6 +36,7 @@ def also(g):
 
 
 def negation(g):
+    """Return a negative statement."""
     clause = g.clause(g.person(), full=0.7, count=False)
     clause.adverb = ("", "")
     g.negate(clause)
@@ -40,6 +44,7 @@ def negation(g):
 
 
 def modal(g):
+    """Return a statement with `want to`, `can`, `cannot` or `must`."""
     who = g.person()
     kind = g.rng.choice(["want", "want", "can", "cannot", "cannot", "must"])
     verb = g.verb("pd" if kind in ("want", "cannot") else "p", modal=True)
@@ -56,6 +61,7 @@ def modal(g):
 
 
 def request(g):
+    """Return a request or a suggestion."""
     verb = g.verb("pgdf", transitive=0.85, modal=True)
     clause = g.clause(ME, "f", verb, full=0.6)
     body = " ".join(["", clause.time[0], *clause.before]).split()
@@ -75,6 +81,7 @@ def request(g):
 
 
 def give(g):
+    """Return a statement with an indirect object."""
     verb = g.rng.choice(lexicon.GIVE)
     who = g.person()
     to = g.other(who)
@@ -94,7 +101,7 @@ def give(g):
 
 
 def span(g):
-    """From a time to a time, from a place to a place, leaving for a place."""
+    """Return a statement with `from ... to ...` or `leave for`."""
     who, kind = g.person(), g.rng.random()
     if kind < 0.6:
         days = kind < 0.25
@@ -117,11 +124,11 @@ def span(g):
     return finish(clause.korean(), clause.english())
 
 
-# Being and having
+# be, have
 
 
 def _thing(g):
-    """This or that thing, someone's, or a room, as the subject of an adjective."""
+    """Sample a subject and an adjective: this, that or somebody's thing, or a place."""
     adjective = g.rng.choice(lexicon.ADJECTIVES)
     fit = [n for n in NOUNS if "subject" not in n.classes and n.article in ("a", "-")]
     fit += [n for n in NOUNS if "room" in n.classes]
@@ -136,6 +143,7 @@ def _thing(g):
 
 
 def description(g):
+    """Return a statement or a question with an adjective."""
     who, _, adjective = _thing(g)
     clause = Clause(who, replace(adjective, en="be"), g.rng.choice("pppd"))
     clause.tail = [adjective.en]
@@ -149,6 +157,7 @@ def description(g):
 
 
 def feeling(g):
+    """Return a statement or a question about a feeling."""
     clause = g.feeling(g.person(), g.rng.choice("pd"))
     if g.chance(0.3):
         g.negate(clause)
@@ -160,11 +169,12 @@ def feeling(g):
 
 
 def comparison(g):
+    """Return a comparison of two things."""
     who, noun, _ = _thing(g)
     adjective = g.adjective_for(noun, comparative=True)
     if adjective is None or "room" in noun.classes:
         return description(g)
-    # Like is compared with like.
+    # Only things with a common class are compared.
     kinds = noun.classes - {"thing", "gift", "small", "lose", "borrow"}
     others = [n for n in NOUNS if n.classes & kinds and n.classes & adjective.classes]
     if adjective.en in ("big", "small"):
@@ -180,6 +190,7 @@ def comparison(g):
 
 
 def copula(g):
+    """Return a statement or a question about somebody's role."""
     who = g.rng.choice([g.person(names=True), g.kin(), ME, g.kin()])
     grown = who.ko.endswith(("머니", "버지", "삼촌", "이모"))
     role = g.rng.choice(lexicon.ROLES[grown:10])
@@ -199,7 +210,7 @@ def copula(g):
 
 
 def existence(g):
-    """There is something somewhere, or someone has something."""
+    """Return a sentence with `there is`, or with `have`."""
     if g.chance(0.3):
         who = g.person()
         noun = g.noun({"animal", "thing"}, countable=True)

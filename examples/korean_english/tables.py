@@ -1,12 +1,12 @@
-"""The words of the built-in corpus, as tables that a person can read and extend.
+"""The words of the built-in corpus, as plain text tables.
 
-Each row says what a word may be used with, so that the grammar makes sense: nouns
-carry classes, and verbs and adjectives name the classes they accept.
+Nouns have classes, and verbs and adjectives list the noun classes that they accept, so
+that the sampled sentences make sense.
 """
 
 # Korean | English [/ irregular plural] | article | counter | classes
-# The article is that of an indefinite object: "a" countable, "-" uncountable, "s"
-# plural only, "the" always definite.
+# Articles of an indefinite object: "a" countable, "-" uncountable, "s" plural only,
+# "the" always definite.
 NOUNS = """
 사과 | apple | a | 개 | food fruit thing gift
 바나나 | banana | a | 개 | food fruit thing
@@ -110,8 +110,8 @@ NOUNS = """
 """
 
 # Korean stem [/ irregular class] | English | object classes | object form | places |
-# tenses (p present, g progressive, d past, f future), m = also with modals,
-# L = always with its place.
+# tenses (p present, g progressive, d past, f future; m: takes modals, L: always has a
+# place).
 # Object forms: "a" indefinite, "the" definite, "gen" generic, "who" a person.
 VERBS = """
 먹 | eat | food | a | eat | pgdfm
@@ -188,8 +188,8 @@ GIVE = """
 읽어 주 | read | read | to
 """
 
-# Korean | where | to where | what happens there (words of the verb table); "in" marks
-# what nobody takes a bus to
+# Korean | location | destination | activities (the places of the verb tables; "in": not
+# reached by a vehicle)
 PLACES = """
 집 | at home | home | eat read rest cook raise
 학교 | at school | to school | eat read learn work meet
@@ -308,7 +308,7 @@ NUMERALS = """
 아홉 | nine
 열 | ten
 """
-# What comes before the noun in English ("two cups of coffee").
+# Korean | English measure word ("two cups of coffee") | plural
 COUNTERS = """
 잔 | cup | cups
 병 | bottle | bottles
@@ -316,7 +316,7 @@ COUNTERS = """
 조각 | piece | pieces
 켤레 | pair | pairs
 """
-# tense | Korean | English; capitals: long ago or far ahead.
+# tense | Korean | English; D and F: years and months ago or ahead
 TIMES = """
 p | 매일 | every day
 p | 매주 | every week
@@ -361,7 +361,7 @@ VEHICLES = """
 자동차 | by car
 택시 | by taxi
 """
-# What one does something with (eats: what is on a plate).
+# verb | Korean tool | English; `eat` only with dishes.
 TOOLS = """
 write | 연필 | with a pencil
 write | 펜 | with a pen

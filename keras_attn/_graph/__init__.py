@@ -1,1 +1,1 @@
-"""Functional graphs: read them, and rebuild them with some calls replaced."""
+"""Reading Functional graphs, and rebuilding them with some calls replaced."""

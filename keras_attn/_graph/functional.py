@@ -1,49 +1,38 @@
-"""Rebuilding a Functional model's graph with some of its calls replaced.
+"""Rebuilding the graph of a Functional model with some of its calls replaced.
 
-Knows Functional graphs, not attention: decoding and inspection say what to replace.
+This module handles Functional graphs in general and has no notion of attention:
+decoding and inspection decide which calls to replace.
 """
 
 import dataclasses
 import inspect
-import typing
 import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 
 from keras_attn._keras_internals import is_functional, recorded_calls
+from keras_attn._types import Tensor
 
 __all__ = [
     "Call",
     "Graph",
-    "Names",
-    "arguments_on",
-    "call_again",
+    "UniqueNames",
+    "ancestors",
+    "boundary_tensors",
     "check_functional",
-    "dependents",
-    "frontier",
+    "descendants",
     "input_structure",
-    "leading_to",
-    "least_attribute",
     "map_tensors",
-    "read",
+    "min_attribute",
+    "read_graph",
+    "replay_call",
+    "substitute_tensors",
     "tensors_in",
-    "unopened_calls",
+    "top_level_calls",
     "unused_name",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Graph:
-    """A Functional model's graph.
-
-    Attributes:
-        inputs, outputs: its `keras.KerasTensor`s, flat tuples.
-        calls: a list of `Call`, in an order to replay them in.
-    """
-
-    inputs: tuple
-    calls: list
-    outputs: tuple
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,35 +40,49 @@ class Call:
     """One recorded call of a layer or op.
 
     Attributes:
-        operation: the layer or op.
-        args, kwargs: what it was called with, `keras.KerasTensor`s inside.
-        outputs: its outputs, a flat tuple of `keras.KerasTensor`s.
+        operation: The layer or op.
+        args, kwargs: The arguments of the call, with `keras.KerasTensor`s in them.
+        outputs: The outputs of the call, a flat tuple of `keras.KerasTensor`s.
     """
 
-    operation: typing.Any
-    args: tuple
-    kwargs: dict
-    outputs: tuple
+    operation: keras.Operation
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[keras.KerasTensor, ...]
 
     @property
-    def inputs(self):
-        """The `keras.KerasTensor`s among the arguments, flat."""
+    def inputs(self) -> list[keras.KerasTensor]:
+        """The `keras.KerasTensor`s among the arguments, as a flat list."""
         return tensors_in((self.args, self.kwargs))
 
-    def arguments(self):
-        """All arguments by the names of the operation's `call`, None left out."""
+    def arguments(self) -> dict[str, Any]:
+        """Return all arguments that are not None, by their parameter names."""
         bound = inspect.signature(self.operation.call).bind(*self.args, **self.kwargs)
         return {
             name: value for name, value in bound.arguments.items() if value is not None
         }
 
-    def accepts(self, argument):
-        """Whether the operation's `call` has an argument of this name."""
+    def accepts(self, argument: str) -> bool:
+        """Return whether the operation's `call` has a parameter of this name."""
         return argument in inspect.signature(self.operation.call).parameters
 
 
-def check_functional(model):
-    """Raise a ValueError where `model` has no graph that can be walked."""
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """The graph of a Functional model.
+
+    Attributes:
+        inputs, outputs: The model's `keras.KerasTensor`s, flat tuples.
+        calls: A list of `Call`, in an order in which they can be replayed.
+    """
+
+    inputs: tuple[keras.KerasTensor, ...]
+    calls: list[Call]
+    outputs: tuple[keras.KerasTensor, ...]
+
+
+def check_functional(model: Any) -> None:
+    """Raise a ValueError if `model` is not a built Functional model."""
     try:
         if isinstance(model, keras.Model) and any(recorded_calls(model)):
             return
@@ -87,237 +90,274 @@ def check_functional(model):
         pass
     raise ValueError(
         "`model` must be a built Functional keras.Model, whose graph can be "
-        f"walked. Received: model={model}"
+        f"traversed. Received: model={model}"
     )
 
 
-def input_structure(model):
-    """The model's input tensors, nested as the model takes them without a warning."""
+def input_structure(model: keras.Model) -> Any:
+    """Return the model's inputs, nested in the structure that its `call` expects."""
     if isinstance(model, keras.Sequential):
         return model.inputs[0]
     return model.input
 
 
-def read(model):
-    """The graph of a Functional model.
+def read_graph(model: keras.Model) -> Graph:
+    """Return the graph of a Functional model, with nested models flattened.
 
-    Functional and Sequential models called in it are opened: their calls take the
-    place of the call of the whole.
+    The call of a nested Functional or Sequential model is replaced by the calls that
+    the nested model consists of.
 
     Args:
-        model: a built Functional (or Sequential) `keras.Model`.
+        model: A built Functional (or Sequential) `keras.Model`.
 
     Returns:
         A `Graph`.
     """
     nested = any(is_functional(operation) for operation, *_ in recorded_calls(model))
     if nested:
-        # Opened once: the calls stay on the layers for good.
-        known = _OPENED.get(model)
-        if known is None or known[0] != [*map(id, model.outputs)]:
-            known = [*map(id, model.outputs)], _Reader().read(model)
-            _OPENED[model] = known
-        return known[1]
-    return Graph(tuple(model.inputs), unopened_calls(model), tuple(model.outputs))
+        # Flattened once per model: Keras records the new calls on the layers
+        # permanently.
+        output_ids = [*map(id, model.outputs)]
+        cached = _FLATTENED.get(model)
+        if cached is None or cached[0] != output_ids:
+            cached = output_ids, _Flattener().flatten(model)
+            _FLATTENED[model] = cached
+        return cached[1]
+    return Graph(tuple(model.inputs), top_level_calls(model), tuple(model.outputs))
 
 
-def unopened_calls(model):
-    """The calls of a Functional model, a model called in it being one call."""
+def top_level_calls(model: keras.Model) -> list[Call]:
+    """Return the calls of a Functional model, a nested model being a single call."""
     return [
         Call(operation, tuple(args), dict(kwargs), tuple(outputs))
         for operation, args, kwargs, outputs in recorded_calls(model)
     ]
 
 
-# model with models in it -> ids of its outputs, its graph
-_OPENED = weakref.WeakKeyDictionary()
+# From a model that has nested models to the ids of its outputs and its flat graph.
+_FLATTENED: weakref.WeakKeyDictionary[keras.Model, tuple[list[int], Graph]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-class _Reader:
-    """Opens nested models by calling their layers on the tensors around them."""
+class _Flattener:
+    """Flattens nested models: calls their layers on the tensors of the outer model."""
 
-    def __init__(self):
-        self.calls = []
-        self.names = Names()
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.names = UniqueNames()
 
-    def read(self, model):
+    def flatten(self, model: keras.Model) -> Graph:
         outputs = self._replay(model, model.inputs)
         return Graph(tuple(model.inputs), self.calls, tuple(outputs))
 
-    def _replay(self, model, inputs):
+    def _replay(
+        self, model: keras.Model, inputs: Sequence[keras.KerasTensor]
+    ) -> list[keras.KerasTensor]:
         values = dict(zip(map(id, model.inputs), inputs))
         for operation, args, kwargs, outputs in recorded_calls(model):
-            args, kwargs = arguments_on(values, args, kwargs)
+            args, kwargs = substitute_tensors(values, args, kwargs)
             if is_functional(operation):
-                given = args[0] if args else kwargs["inputs"]
-                new = self._replay(operation, _in_order_of(operation, given))
+                nested_inputs = args[0] if args else kwargs["inputs"]
+                results = self._replay(
+                    operation, _flat_inputs(operation, nested_inputs)
+                )
             else:
-                new = keras.tree.flatten(self.names.call(operation, args, kwargs))
-                self.calls.append(Call(operation, args, kwargs, tuple(new)))
-            values.update(zip(map(id, outputs), new))
+                results = keras.tree.flatten(self.names.call(operation, args, kwargs))
+                self.calls.append(Call(operation, args, kwargs, tuple(results)))
+            values.update(zip(map(id, outputs), results))
         return [values[id(tensor)] for tensor in model.outputs]
 
 
-def _in_order_of(model, given):
-    """What a nested model was called on, flat, in the order of its inputs."""
-    if isinstance(given, dict) and not isinstance(model.input, dict):
-        return [given[tensor.name] for tensor in model.inputs]
-    if isinstance(given, dict):  # Keras lets a caller add what is not used.
-        given = {name: given[name] for name in model.input}
-    return keras.tree.flatten(given)
+def _flat_inputs(model: keras.Model, inputs: Any) -> list[keras.KerasTensor]:
+    """Return the inputs of a nested model's call as a list, in the model's order."""
+    if isinstance(inputs, dict) and not isinstance(model.input, dict):
+        return [inputs[tensor.name] for tensor in model.inputs]
+    if isinstance(inputs, dict):  # Keras accepts a dict with unused entries.
+        inputs = {name: inputs[name] for name in model.input}
+    return keras.tree.flatten(inputs)
 
 
-class Names:
-    """Calls operations for a new graph in which no two may have one name.
+class UniqueNames:
+    """Calls operations for a new graph, in which no two may have the same name.
 
-    Layers that met nowhere before may: those of nested models, for one.
+    Layers of different models may share a name, so flattening nested models can
+    bring two of them into one graph.
     """
 
-    def __init__(self):
-        self.owners = {}
+    def __init__(self) -> None:
+        self.owners: dict[str, Any] = {}
 
-    def claim(self, name, owner):
-        """A name of `owner`'s own: `name` itself, or `name_1` and so on."""
+    def claim(self, name: str, owner: Any) -> str:
+        """Reserve a name for `owner`: `name` itself, or `name_1` and so on."""
         if self.owners.get(name) is not owner:
             name = unused_name(name, self.owners)
         self.owners[name] = owner
         return name
 
-    def call(self, operation, args, kwargs):
-        """The outputs of `operation(*args, **kwargs)`."""
+    def call(
+        self,
+        operation: keras.Operation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Return `operation(*args, **kwargs)`, called under an unused name."""
         name = self.claim(operation.name, operation)
         if name != operation.name:
             call = Call(operation, args, kwargs, ())
-            return Renamed(call, name=name)(call.inputs)
+            return RenamedCall(call, name=name)(call.inputs)
         return operation(*args, **kwargs)
 
 
-class Renamed(keras.layers.Layer):
-    """One call of an operation, under another name."""
+class RenamedCall(keras.layers.Layer):
+    """One call of an operation, as a layer with a different name."""
 
-    def __init__(self, call, **kwargs):
+    def __init__(self, call: Call, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.operation = call.operation
-        # In a lambda, or Keras would track what it finds in them.
+        self.operation: Any = call.operation
+        # A function, since Keras would track the layers in an attribute.
         self._call = lambda: call
         self.supports_masking = True
         self.built = True
 
-    def call(self, tensors):
-        return call_again(self._call(), tensors)
+    def call(self, inputs: list[Tensor]) -> Any:
+        return replay_call(self._call(), inputs)
 
-    def compute_mask(self, tensors, masks):
+    def compute_mask(self, inputs: list[Tensor], previous_mask: list[Any]) -> Any:
         if not getattr(self.operation, "supports_masking", False):
             return None
-        return self.operation.compute_mask(tensors[0], masks[0])
+        return self.operation.compute_mask(inputs[0], previous_mask[0])
 
 
-def arguments_on(values, args, kwargs):
-    """A recorded call's arguments, with other tensors in the place of its own.
+def substitute_tensors(
+    values: Mapping[int, Any], args: Iterable[Any], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a recorded call's arguments with their tensors replaced.
 
     Args:
-        values: a dict from `id(tensor)` to what stands for it now.
-        args, kwargs: what the call was recorded with.
+        values: A dict from `id(tensor)` to the replacement of the tensor.
+        args, kwargs: The arguments that were recorded.
 
     Returns:
-        A pair `(args, kwargs)`.
+        A tuple `(args, kwargs)`.
     """
-    # Keras records an implicit mask as an argument, and adds it anew.
+    # Keras records an implicit mask as an argument, and adds it to the new call itself.
     if id(kwargs.get("mask")) not in values:
         kwargs = {name: value for name, value in kwargs.items() if name != "mask"}
     return map_tensors(lambda tensor: values[id(tensor)], (tuple(args), kwargs))
 
 
-def call_again(call, tensors):
-    """What a `Call`'s operation gives for other tensors, as many as its `inputs`."""
-    left = iter(tensors)
-    args, kwargs = map_tensors(lambda _: next(left), (call.args, call.kwargs))
+def replay_call(call: Call, tensors: Iterable[Tensor]) -> Any:
+    """Call the operation of a `Call` on other tensors.
+
+    Args:
+        call: A `Call`.
+        tensors: One tensor for each of `call.inputs`, in the same order.
+
+    Returns:
+        The outputs of the operation.
+    """
+    remaining = iter(tensors)
+    args, kwargs = map_tensors(lambda _: next(remaining), (call.args, call.kwargs))
     return call.operation(*args, **kwargs)
 
 
-def dependents(calls, tensors):
-    """Ids of the tensors that depend on any of `tensors`, those included.
+def descendants(
+    calls: Iterable[Call], tensors: Iterable[keras.KerasTensor]
+) -> set[int]:
+    """Return the ids of the tensors that depend on any of `tensors`.
 
     Args:
-        calls: those of a `Graph`.
+        calls: The calls of a `Graph`.
         tensors: `keras.KerasTensor`s of the graph.
 
     Returns:
-        A set of `id(tensor)`.
+        A set of `id(tensor)`, those of `tensors` included.
     """
-    found = {id(tensor) for tensor in tensors}
+    ids = {id(tensor) for tensor in tensors}
     for call in calls:
-        if any(id(tensor) in found for tensor in call.inputs):
-            found.update(id(tensor) for tensor in call.outputs)
-    return found
+        if any(id(tensor) in ids for tensor in call.inputs):
+            ids.update(id(tensor) for tensor in call.outputs)
+    return ids
 
 
-def leading_to(calls, tensors):
-    """Ids of the tensors that any of `tensors` is computed from, those included.
+def ancestors(calls: Sequence[Call], tensors: Iterable[keras.KerasTensor]) -> set[int]:
+    """Return the ids of the tensors from which any of `tensors` is computed.
 
     Args:
-        calls: those of a `Graph`.
+        calls: The calls of a `Graph`.
         tensors: `keras.KerasTensor`s of the graph.
 
     Returns:
-        A set of `id(tensor)`.
+        A set of `id(tensor)`, those of `tensors` included.
     """
-    found = {id(tensor) for tensor in tensors}
+    ids = {id(tensor) for tensor in tensors}
     for call in reversed(calls):
-        if any(id(tensor) in found for tensor in call.outputs):
-            found.update(id(tensor) for tensor in call.inputs)
-    return found
+        if any(id(tensor) in ids for tensor in call.outputs):
+            ids.update(id(tensor) for tensor in call.inputs)
+    return ids
 
 
-def tensors_in(structure):
-    """The `keras.KerasTensor`s in a nested structure, flat."""
+def tensors_in(structure: Any) -> list[keras.KerasTensor]:
+    """Return the `keras.KerasTensor`s of a nested structure as a flat list."""
     leaves = keras.tree.flatten(structure)
     return [leaf for leaf in leaves if isinstance(leaf, keras.KerasTensor)]
 
 
-def map_tensors(function, structure):
-    """`structure` with `function` applied to the `keras.KerasTensor`s in it."""
+def map_tensors(function: Callable[[keras.KerasTensor], Any], structure: Any) -> Any:
+    """Apply `function` to the `keras.KerasTensor`s of a nested structure."""
     return keras.tree.map_structure(
         lambda leaf: function(leaf) if isinstance(leaf, keras.KerasTensor) else leaf,
         structure,
     )
 
 
-def frontier(calls, moving):
-    """The tensors on which moving calls stand: they do not move themselves.
+def boundary_tensors(
+    calls: Iterable[Call], dependent: Collection[int]
+) -> list[keras.KerasTensor]:
+    """Return the independent tensors that are inputs of dependent calls.
 
     Args:
-        calls: those of a `Graph`.
-        moving: ids of the moving tensors, what `dependents` gave.
+        calls: The calls of a `Graph`.
+        dependent: The ids of the dependent tensors, from `descendants`. A call is
+            dependent if one of its outputs is.
 
     Returns:
-        A list of `keras.KerasTensor`s, each once.
+        A list of distinct `keras.KerasTensor`s that are not dependent.
     """
-    found = {
+    boundary = {
         id(tensor): tensor
         for call in calls
-        if any(id(output) in moving for output in call.outputs)
+        if any(id(output) in dependent for output in call.outputs)
         for tensor in call.inputs
-        if id(tensor) not in moving
+        if id(tensor) not in dependent
     }
-    return list(found.values())
+    return list(boundary.values())
 
 
-def least_attribute(calls, name, unless=None):
-    """The least int that a called operation has as its attribute `name`, or None.
+def min_attribute(
+    calls: Iterable[Call], name: str, unless: str | None = None
+) -> int | None:
+    """Return the smallest int attribute `name` of the called operations.
 
-    Calls that are given the argument `unless` do not count.
+    Args:
+        calls: The calls of a `Graph`.
+        name: The name of the attribute.
+        unless: The name of an argument. Calls that set it do not count.
+
+    Returns:
+        An int, or None if no operation has such an attribute.
     """
     values = (
         getattr(call.operation, name, None)
         for call in calls
-        if call.kwargs.get(unless) is None
+        if unless is None or call.kwargs.get(unless) is None
     )
     return min((value for value in values if isinstance(value, int)), default=None)
 
 
-def unused_name(name, used):
-    """`name`, or the first of `name_1`, `name_2`, ... that is not in `used`.
+def unused_name(name: str, used: Collection[str]) -> str:
+    """Return `name`, or the first of `name_1`, `name_2`, ... that is not in `used`.
 
     A layer may be called several times, and each call needs a name of its own.
     """

@@ -1,6 +1,7 @@
-"""Published models in our layers, and back; layers of Keras and KerasHub as ours.
+"""Conversion of published models and of Keras and KerasHub layers.
 
-Weights are read from safetensors files, configs from JSON: no file is run.
+Weights are read from safetensors files and configs from JSON files: no code from a
+checkpoint is executed.
 """
 
 from keras_attn.checkpoints.keras_layers import from_keras_layer

@@ -1,10 +1,13 @@
-"""Activations by the names that configs of published models have for them."""
+"""Activations by their names in the configs of published models."""
 
+from collections.abc import Callable
+
+from keras_attn._types import Tensor
 from keras_attn.layers._internal.activations import gelu_tanh, quick_gelu
 
-__all__ = ["named"]
+__all__ = ["get_activation"]
 
-_NAMED = {
+_ACTIVATIONS: dict[str, str | Callable[[Tensor], Tensor]] = {
     "gelu": "gelu",
     "gelu_new": gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
@@ -17,15 +20,15 @@ _NAMED = {
 }
 
 
-def named(name):
-    """What a Keras layer takes for the activation that a config names.
+def get_activation(name: str) -> str | Callable[[Tensor], Tensor]:
+    """Return the `activation` argument of a Keras layer for a name in a config.
 
     Raises:
-        ValueError: for a name that is not known here.
+        ValueError: for an unsupported name.
     """
-    if name not in _NAMED:
+    if name not in _ACTIVATIONS:
         raise ValueError(
-            f"An activation in `config.json` must be one of {sorted(_NAMED)}. "
-            f"Received: {name!r}"
+            "The activation in `config.json` must be one of "
+            f"{sorted(_ACTIVATIONS)}. Received: {name!r}"
         )
-    return _NAMED[name]
+    return _ACTIVATIONS[name]

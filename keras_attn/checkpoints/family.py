@@ -1,94 +1,125 @@
-"""What there is to know of a family of published models."""
+"""Description of a family of published models."""
 
 import dataclasses
-import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
-__all__ = ["Family", "Options", "untied"]
+import keras
+
+from keras_attn.checkpoints.folder import Config, Folder
+from keras_attn.checkpoints.sentence_embedding import Pooling
+from keras_attn.checkpoints.weight_map import Entry
+
+__all__ = [
+    "BuildOptions",
+    "Family",
+    "ModelInputs",
+    "ids_input",
+    "untied_head_overrides",
+]
+
+ModelInputs: TypeAlias = keras.KerasTensor | dict[str, keras.KerasTensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """What a user may ask for beside what the config says.
+class BuildOptions:
+    """Arguments of `load` that are not part of a config.
 
     Attributes:
-        dropout: float, or None for the config's.
-        use_segments: bool, whether the numbers of segments are an input.
-        pooling: of `"sentence_embedding"`: dict with `"pooling"`, what
-            `TokenPooling` takes, and `"normalize"`, a bool.
+        dropout: dropout rate of all layers; None for the rates of the config.
+        use_token_type_ids: whether token type ids are an input.
+        pooling: pooling of the task `"sentence_embedding"`, otherwise None.
     """
 
     dropout: float | None = None
-    use_segments: bool = False
-    pooling: dict | None = None
+    use_token_type_ids: bool = False
+    pooling: Pooling | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How a family's models are put together, and how their weights are named.
+    """A family of published models: how to build a model and how to name its weights.
 
     Attributes:
-        name: str, what `config.json` has as `model_type`.
-        tasks: dict from a task to the name that `config.json` has for a model of it
-            among its `architectures`; the first is that of a model without a head.
-        build: function of the config, the task and `Options`, that gives inputs and
-            outputs of a model.
-        names: function of the model, the config and the task, that gives the entries
-            of all weights; see `names.entries`.
-        base: str, what the names of tensors begin with in models that have a head.
-        heads: tuple of what names begin with that a model without them need not read.
-        buffers: tuple of what names end with that no model need read: older files hold
-            what is no weight.
-        fresh: tuple of layers of ours that may be new, of the task `"classification"`.
-        aliases: pairs of an end of names, and one that some files have in its place.
-        settings: function of the `Folder`, that gives what of its config to change for
-            what its tensors are.
+        name: `model_type` in `config.json`.
+        tasks: dict from each task to its name among the `architectures` in
+            `config.json`. The first task is the model without a head.
+        build: function `(config, task, options)` that returns the inputs and the output
+            of a model.
+        weight_map: function `(model, config, task)` that returns the `Entry` of each
+            weight; see `weight_map.map_weights`.
+        base_prefix: prefix of the tensor names in models that have a head.
+        head_prefixes: prefixes of tensors that a model without a head can ignore.
+        ignored_suffixes: suffixes of tensors that are never needed, such as the buffers
+            in older files.
+        new_layers: names of layers that are initialized if the file does not contain
+            them, or contains them with other shapes.
+        aliases: pairs of a name's suffix and a suffix that some files use instead.
+        config_overrides: function of the `Folder` that returns the config entries to
+            replace, derived from the tensors.
     """
 
     name: str
-    tasks: dict
-    build: typing.Callable
-    names: typing.Callable
-    base: str = ""
-    heads: tuple = ()
-    buffers: tuple = ()
-    fresh: tuple = ()
-    aliases: tuple = ()
-    settings: typing.Callable = lambda folder: {}
+    tasks: dict[str, str]
+    build: Callable[[Config, str, BuildOptions], tuple[ModelInputs, keras.KerasTensor]]
+    weight_map: Callable[[keras.Model, Config, str], list[Entry]]
+    base_prefix: str = ""
+    head_prefixes: tuple[str, ...] = ()
+    ignored_suffixes: tuple[str, ...] = ()
+    new_layers: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+    config_overrides: Callable[[Folder], dict[str, Any]] = lambda folder: {}
 
-    def task_of(self, architectures):
-        """The task of a model with these `architectures`; that without a head if they
-        are not known."""
+    def task_of(self, architectures: Sequence[str]) -> str:
+        """Return the task of a model with these `architectures`.
+
+        If none of them is known, the task without a head is returned.
+        """
         for task, architecture in self.tasks.items():
             if architecture in architectures:
                 return task
         return next(iter(self.tasks))
 
-    def spellings(self, name):
-        """The names a tensor may have in a file, the usual one first: with what names
-        begin with in models that have a head, or without."""
-        short = name.removeprefix(self.base)
-        for spelled in (name, short, self.base + short):
-            yield spelled
-            for end, other in self.aliases:
-                if spelled.endswith(end):
-                    yield spelled.removesuffix(end) + other
+    def candidate_names(self, name: str) -> Iterator[str]:
+        """Yield the names that a tensor can have in a file, the usual one first.
+
+        Files of a model without a head omit `base_prefix`.
+        """
+        short = name.removeprefix(self.base_prefix)
+        for candidate in (name, short, self.base_prefix + short):
+            yield candidate
+            for suffix, alias in self.aliases:
+                if candidate.endswith(suffix):
+                    yield candidate.removesuffix(suffix) + alias
 
 
-def untied(head, *embeddings):
-    """`Family.settings` of models whose config says, or not, that a head is tied.
+def ids_input(name: str) -> keras.KerasTensor:
+    """Return a model input of int32 ids `(B, T)`."""
+    ids = keras.Input((None,), dtype="int32", name=name)
+    return ids  # pyright: ignore[reportReturnType]
 
-    The tensors tell: where both are there and differ, it is not, as `transformers` has
-    it as well.
+
+def untied_head_overrides(
+    head: str, *embeddings: str
+) -> Callable[[Folder], dict[str, Any]]:
+    """Return a `Family.config_overrides` that detects an untied output projection.
+
+    As in `transformers`, the projection is untied if the file contains both tensors and
+    they differ, regardless of `tie_word_embeddings` in the config.
 
     Args:
-        head: name of the head's tensor.
-        embeddings: names the embedding's may have.
+        head: name of the output projection's tensor.
+        embeddings: possible names of the token embedding's tensor.
     """
 
-    def settings(folder):
-        found = [name for name in embeddings if name in folder.shapes]
-        if head not in folder.shapes or not found or folder.are_equal(head, found[0]):
+    def overrides(folder: Folder) -> dict[str, Any]:
+        present = [name for name in embeddings if name in folder.shapes]
+        if (
+            head not in folder.shapes
+            or not present
+            or folder.are_equal(head, present[0])
+        ):
             return {}
         return {"tie_word_embeddings": False}
 
-    return settings
+    return overrides

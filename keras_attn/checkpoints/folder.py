@@ -1,113 +1,128 @@
-"""A folder with a published model: its config, and its tensors one at a time."""
+"""Folder of a published model: its config, and its tensors one at a time."""
 
 import contextlib
 import json
 import math
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["CONFIG", "INDEX", "WEIGHTS", "Config", "Folder", "inside", "read_json"]
+__all__ = [
+    "CONFIG",
+    "INDEX",
+    "WEIGHTS",
+    "Config",
+    "Folder",
+    "check_inside",
+    "read_json",
+]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
-_PART = 2**19  # numbers
-# Formats that hold programs as well as numbers, which reading them would run.
+_CHUNK_SIZE = 2**19  # elements
+# Formats that can contain code, which would be executed on reading.
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
-class Config(dict):
-    """What is in `config.json`; asked for what it lacks, it says so."""
+class Config(dict[str, Any]):
+    """Contents of `config.json`. A missing key raises a ValueError that names it."""
 
-    def __missing__(self, key):
+    def __missing__(self, key: str) -> NoReturn:
         raise ValueError(
-            f"`{CONFIG}` must hold {key!r} for a model of this family. "
+            f"`{CONFIG}` must contain {key!r} for a model of this family. "
             f"Received: keys {sorted(self)}"
         )
 
 
 class Folder:
-    """A published model as it lies on disk.
+    """A published model on disk.
 
     Args:
-        path: of the folder, with `config.json` and `model.safetensors`, or several
-            such files and an index of them.
+        path: path of the folder, which contains `config.json` and either
+            `model.safetensors` or several such files and their index.
 
     Attributes:
-        path: `pathlib.Path`.
-        config: a `Config`.
+        path: path of the folder.
+        config: contents of `config.json`.
         shapes: dict from the name of each tensor to its shape.
 
     Raises:
-        FileNotFoundError: without the folder, the config, or weights, or with a part
-            of the weights missing.
-        ValueError: for a file that cannot be read, weights that are pickled, an index
-            with paths out of the folder.
+        FileNotFoundError: if the folder, the config, the weights or some of the weight
+            files are missing.
+        ValueError: for a file that cannot be read, for pickled weights and for an index
+            with paths outside the folder.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"Expected a folder with a published model. Received: path={path!s}"
             )
         self.config = Config(read_json(self.path / CONFIG))
-        self.shapes, self._stored = {}, {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._locations: dict[str, tuple[pathlib.Path, str]] = {}
         for file, names in self._weight_files().items():
-            found, stored = self._read_header(file)
-            for name in sorted(found) if names is None else names:
-                if name not in found:
+            shapes, stored_names = self._read_header(file)
+            for name in sorted(shapes) if names is None else names:
+                if name not in shapes:
                     raise ValueError(
-                        f"`{INDEX}` names a tensor that is not in its file. "
+                        f"`{INDEX}` must map each tensor to the file that contains it. "
                         f"Received: tensor {name!r}, file {file!r}"
                     )
-                self.shapes[name] = found[name]
-                self._stored[name] = self.path / file, stored.get(name, name)
+                self.shapes[name] = shapes[name]
+                self._locations[name] = self.path / file, stored_names.get(name, name)
 
-    def read(self, name):
-        """One tensor, an array of NumPy of the dtype it is stored in."""
-        path, name = self._stored[name]
-        with _opened(path) as tensors:
-            return tensors.get_tensor(name)
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor as a NumPy array in its stored dtype."""
+        path, stored_name = self._locations[name]
+        with _open_safetensors(path) as tensors:
+            return tensors.get_tensor(stored_name)
 
-    def read_parts(self, name):
-        """One tensor row by row, several at a time, in few MB.
+    def read_chunks(self, name: str) -> Iterator[np.ndarray]:
+        """Yield consecutive rows of a tensor in chunks of a few MB.
 
-        What was read of a file stays in memory until the file is closed, so each part
-        opens it anew.
+        Data that was read stays in memory until the file is closed, so each chunk opens
+        the file again.
         """
-        shape, (path, name) = self.shapes[name], self._stored[name]
-        rows = max(shape[0] * _PART // math.prod(shape), 1)
+        shape, (path, stored_name) = self.shapes[name], self._locations[name]
+        rows = max(shape[0] * _CHUNK_SIZE // math.prod(shape), 1)
         for start in range(0, shape[0], rows):
-            with _opened(path) as tensors:
+            with _open_safetensors(path) as tensors:
                 stop = min(start + rows, shape[0])
-                yield tensors.get_slice(name)[start:stop]
+                yield tensors.get_slice(stored_name)[start:stop]
 
-    def are_equal(self, name, other):
-        """Whether two tensors are the same."""
+    def are_equal(self, name: str, other: str) -> bool:
+        """Return whether two tensors have the same shape and values."""
         return self.shapes[name] == self.shapes[other] and all(
-            np.array_equal(part, another)
-            for part, another in zip(self.read_parts(name), self.read_parts(other))
+            np.array_equal(chunk, other_chunk)
+            for chunk, other_chunk in zip(
+                self.read_chunks(name), self.read_chunks(other)
+            )
         )
 
-    def is_large(self, name):
-        """Whether a tensor is worth reading in parts."""
-        return math.prod(self.shapes[name]) > _PART
+    def is_large(self, name: str) -> bool:
+        """Return whether a tensor is larger than one chunk."""
+        return math.prod(self.shapes[name]) > _CHUNK_SIZE
 
-    def _weight_files(self):
-        """Dict from the name of each file to the tensors to take, None for all."""
-        files = {}
+    def _weight_files(self) -> dict[str, list[str] | None]:
+        """Return a dict from each file to the tensors to read, None for all of them."""
+        files: dict[str, list[str] | None] = {}
         if (self.path / INDEX).exists():
-            entries = read_json(self.path / INDEX).get("weight_map")
-            if not isinstance(entries, dict) or not entries:
+            weight_map = read_json(self.path / INDEX).get("weight_map")
+            if not isinstance(weight_map, dict) or not weight_map:
                 raise ValueError(
-                    f"`{INDEX}` must hold a `weight_map` from tensors to files. "
+                    f"`{INDEX}` must contain a `weight_map` from tensors to files. "
                     f"Received: path={self.path / INDEX}"
                 )
-            for name, file in entries.items():
-                files.setdefault(inside(INDEX, file), []).append(name)
-        # Before the index: one that is left of an older save beside it is not removed.
+            grouped: dict[str, list[str]] = {}
+            for name, file in weight_map.items():
+                grouped.setdefault(check_inside(INDEX, file), []).append(name)
+            files.update(grouped)
+        # A single file has precedence: saving one does not remove an older index.
         if (self.path / WEIGHTS).exists():
             return {WEIGHTS: None}
         if files:
@@ -115,42 +130,48 @@ class Folder:
         pickled = [f.name for pattern in _PICKLED for f in self.path.glob(pattern)]
         if pickled:
             raise ValueError(
-                "Pickled weights are not read, since reading them runs programs that "
-                f"may be in them; save the model as `{WEIGHTS}` where you trust it. "
+                "Pickled weights are not supported, because unpickling can execute "
+                f"arbitrary code; if you trust them, save the model as `{WEIGHTS}`. "
                 f"Received: {sorted(pickled)} in {self.path}"
             )
         raise FileNotFoundError(
             f"Expected `{WEIGHTS}` or `{INDEX}`. Received: path={self.path}"
         )
 
-    def _read_header(self, file):
-        """Shapes by name, and what a tensor of one name is stored as, if as another.
+    def _read_header(
+        self, file: str
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Return the shapes by name, and the stored names of tensors that are aliases.
 
-        Where several names share memory, files keep one and say so of the others.
+        For tensors that share memory, a file can store one and list the names of the
+        others in its metadata.
         """
         path = self.path / file
         if not path.is_file():
-            raise FileNotFoundError(
-                f"A file of the weights is missing. Received: path={path}"
-            )
-        with _opened(path) as tensors:
+            raise FileNotFoundError(f"Expected a weight file. Received: path={path}")
+        with _open_safetensors(path) as tensors:
             names = tensors.keys()
             shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in names}
             metadata = tensors.metadata() or {}
-        stored = {
-            name: kept
-            for name, kept in metadata.items()
-            if kept in shapes and name not in shapes
+        stored_names = {
+            name: stored_name
+            for name, stored_name in metadata.items()
+            if stored_name in shapes and name not in shapes
         }
-        return {**shapes, **{n: shapes[kept] for n, kept in stored.items()}}, stored
+        aliases = {name: shapes[stored] for name, stored in stored_names.items()}
+        return {**shapes, **aliases}, stored_names
 
 
-def read_json(path, kind=dict):
-    """The dict in a file; or the list, if that is the `kind` to be found in it.
+def read_json(path: pathlib.Path, kind: type = dict) -> Any:
+    """Return the contents of a JSON file.
+
+    Args:
+        path: path of the file.
+        kind: `dict` or `list`, the expected type of the contents.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds something else.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the contents are not JSON, or are of a different type.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -167,9 +188,16 @@ def read_json(path, kind=dict):
     return content
 
 
-def inside(source, file):
-    """The name of a file or folder that the file `source` gives, if it stays inside the
-    folder of the model."""
+def check_inside(source: str, file: object) -> str:
+    """Return a relative path that was read from a file, if it is inside the folder.
+
+    Args:
+        source: name of the file that contains the path, for the error message.
+        file: the path.
+
+    Raises:
+        ValueError: if it is not a string, is absolute or contains `..`.
+    """
     if isinstance(file, str) and file and "\\" not in file and "\0" not in file:
         path = pathlib.PurePosixPath(file)
         inside = not path.is_absolute() and ".." not in path.parts
@@ -181,8 +209,8 @@ def inside(source, file):
 
 
 @contextlib.contextmanager
-def _opened(path):
-    # Here, so that to import this package takes no longer.
+def _open_safetensors(path: pathlib.Path) -> Iterator[Any]:
+    # Imported here to keep the import of this package fast.
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -190,6 +218,6 @@ def _opened(path):
             yield tensors
     except (SafetensorError, OSError) as error:
         raise ValueError(
-            "Expected a whole safetensors file; this one is truncated or corrupt. "
+            "Expected a complete safetensors file, but it is truncated or corrupt. "
             f"Received: path={path}"
         ) from error

@@ -1,4 +1,6 @@
-"""Layers of Keras and KerasHub as layers of ours."""
+"""Conversion of Keras and KerasHub layers to keras_attn layers."""
+
+from typing import Any
 
 import keras
 
@@ -7,57 +9,62 @@ from keras_attn import layers
 __all__ = ["from_keras_layer"]
 
 
-def from_keras_layer(layer):
-    """Our layer with the settings and the weights of one of Keras's or KerasHub's.
+def from_keras_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Convert a Keras or KerasHub layer to a keras_attn layer with the same weights.
 
-    Takes `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention`,
-    which become a `MultiHeadAttention`, and `keras_hub.layers.TransformerEncoder` and
-    `TransformerDecoder`, which become those of ours. The weights are copied. Name,
-    dtype policy and `trainable` come along; whether flash attention is used does not,
-    as `attention_kernel` decides that.
+    `keras.layers.MultiHeadAttention` and `keras.layers.GroupQueryAttention` become a
+    `MultiHeadAttention`; `keras_hub.layers.TransformerEncoder` and `TransformerDecoder`
+    become the layers of the same name. The weights are copied. The name, the dtype
+    policy and `trainable` are preserved; the use of flash attention is not, because
+    `attention_kernel` decides it.
 
     Args:
-        layer: a built layer, alone or out of a model. Subclasses are not taken: what
-            they do otherwise is not known.
+        layer: built `keras.layers.Layer`, on its own or part of a model. Subclasses of
+            the classes above are not supported: they may compute something else.
 
     Returns:
-        A layer of `keras_attn.layers`, built.
+        A built layer of `keras_attn.layers`.
 
     Raises:
-        TypeError: for another layer.
-        ValueError: for a layer that is not built, for weights that ours has no place
-            for (adapters that are not merged, quantized kernels), and for what ours
-            does not do: attention over more than one axis, an output of several axes,
-            an activity regularizer, heads that do not divide a block's width.
+        TypeError: for a layer of any other class.
+        ValueError: for a layer that is not built, for weights without a counterpart
+            (adapters that are not merged, quantized weights), and for options without a
+            counterpart: attention over more than one axis, an output with several
+            feature axes, an activity regularizer, or a number of heads that does not
+            divide the width of a block.
 
     Example:
-        >>> theirs = keras.layers.MultiHeadAttention(num_heads=4, key_dim=8)
-        >>> theirs.build((None, None, 32), (None, None, 32))
-        >>> ours = from_keras_layer(theirs)
-        >>> ours(keras.ops.ones((2, 5, 32)), keras.ops.ones((2, 7, 32))).shape
-        (2, 5, 32)
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.checkpoints import from_keras_layer
+        >>> keras_layer = keras.layers.MultiHeadAttention(num_heads=4, key_dim=8)
+        >>> query, value = np.ones((2, 5, 32)), np.ones((2, 7, 32))
+        >>> expected = keras_layer(query, value)
+        >>> layer = from_keras_layer(keras_layer)
+        >>> np.allclose(layer(query, value), expected, atol=1e-5)
+        True
     """
-    ours = _counterpart(layer)
+    cls = _layer_class(layer)
     if not layer.built:
         raise ValueError(
-            "Expected a layer that has been built, or called. "
+            "Expected a layer that has been built; call it once on its inputs. "
             f"Received: layer={layer.name!r}, built=False"
         )
-    made = ours.from_config(_settings(layer))
-    # The arguments of `build` go by the same names in all houses.
-    made.build_from_config(layer.get_build_config())
-    _copy_weights(layer, made)
-    return made
+    converted = cls.from_config(_converted_config(layer))
+    # `build` has the same arguments in Keras, KerasHub and keras_attn.
+    converted.build_from_config(layer.get_build_config())
+    _copy_weights(layer, converted)
+    return converted
 
 
-def _counterpart(layer):
-    """The class of ours that does what a layer of theirs does."""
+def _layer_class(layer: keras.layers.Layer) -> type[keras.layers.Layer]:
+    """Return the keras_attn class for a Keras or KerasHub layer."""
     cls = type(layer)
     if cls in (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention):
         return layers.MultiHeadAttention
-    # By name: who converts a layer of KerasHub has imported it, we need not.
-    of_hub = cls.__module__.partition(".")[0] in ("keras_hub", "keras_nlp")
-    if of_hub and cls.__name__ in ("TransformerEncoder", "TransformerDecoder"):
+    # Compared by name, so that KerasHub need not be imported here.
+    is_keras_hub = cls.__module__.partition(".")[0] in ("keras_hub", "keras_nlp")
+    if is_keras_hub and cls.__name__ in ("TransformerEncoder", "TransformerDecoder"):
         return getattr(layers, cls.__name__)
     raise TypeError(
         "Expected a keras.layers.MultiHeadAttention or GroupQueryAttention, or a "
@@ -66,14 +73,11 @@ def _counterpart(layer):
     )
 
 
-# What goes by another name with us, and what we have no argument for.
+# Arguments with a different name in keras_attn, and those that it does not have.
 _RENAMED = {
     "head_dim": "key_dim",
     "num_query_heads": "num_heads",
-    "num_key_value_heads": "num_key_value_heads",
     "output_shape": "output_dim",
-    "sliding_window": "window",
-    "use_gate": "use_gate",
 }
 _DROPPED = (
     *("activity_regularizer", "attention_axes"),
@@ -81,35 +85,35 @@ _DROPPED = (
 )
 
 
-def _settings(layer):
-    """The config of a layer of ours, of that of theirs."""
-    config = layer.get_config()
+def _converted_config(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Return the config of the keras_attn layer for a Keras or KerasHub layer."""
+    config: dict[str, Any] = layer.get_config()
     axes = config.get("attention_axes", (1,))
     output_shape = config.get("output_shape") or (None,)
     regularizer = config.get("activity_regularizer")
     if tuple(axes) != (1,) or len(output_shape) != 1 or regularizer is not None:
         raise ValueError(
-            "Attention of ours is over the second axis of three, gives one axis of "
-            "features, and has no regularizer of activities. Received: layer="
+            "Expected attention over the second of three axes, an output with one "
+            "feature axis and no activity regularizer. Received: layer="
             f"{layer.name!r}, attention_axes={axes}, {output_shape=}, "
             f"activity_regularizer={regularizer}"
         )
     if "output_shape" in config:
         (config["output_shape"],) = output_shape
     if "activation" in config:
-        # Any function, where a config has only those that are registered.
+        # The function itself: the config of an unregistered function is only a name.
         config["activation"] = layer.activation
     return {_RENAMED.get(k, k): v for k, v in config.items() if k not in _DROPPED}
 
 
-def _copy_weights(theirs, ours):
-    """They come in the same order, but for an attention's gate, which is our last."""
-    weights = sorted(theirs.weights, key=lambda w: w.path.split("/")[-2] == "gate")
-    found, expected = ([tuple(w.shape) for w in x] for x in (weights, ours.weights))
-    if found != expected:
+def _copy_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
+    """Copy the weights in order, the weights of a gate last."""
+    weights = sorted(source.weights, key=lambda w: w.path.split("/")[-2] == "gate")
+    shapes, expected = ([tuple(w.shape) for w in x] for x in (weights, target.weights))
+    if shapes != expected:
         raise ValueError(
-            "Expected plain weights: merge adapters before, and convert a layer "
-            f"before it is quantized. Received: layer={theirs.name!r} with "
+            "Expected plain weights; merge adapters first, and convert a layer before "
+            f"it is quantized. Received: layer={source.name!r} with "
             f"{[weight.path for weight in weights]}"
         )
-    ours.set_weights([keras.ops.convert_to_numpy(weight) for weight in weights])
+    target.set_weights([keras.ops.convert_to_numpy(weight) for weight in weights])

@@ -1,4 +1,6 @@
-"""A Functional model that knows which published model it is one of."""
+"""Functional model that stores the origin of its weights."""
+
+from typing import Any, Self
 
 import keras
 
@@ -7,31 +9,42 @@ __all__ = ["PublishedModel"]
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class PublishedModel(keras.Model):
-    """What `keras_attn.checkpoints.load` gives: a Functional model, with its origin.
+    """The Functional model that `keras_attn.checkpoints.load` returns.
 
     Args:
-        inputs, outputs, name: of `keras.Model`.
-        published: dict: `"family"` and `"task"`, names of them, `"config"`, what
-            `config.json` held, and `"pooling"`, what `pooling_of` gave, or None. Saved
-            with the model.
+        inputs, outputs, name: arguments of `keras.Model`.
+        published: dict with `"family"` and `"task"`, their names, `"config"`, the
+            contents of `config.json`, and `"pooling"`, the result of `read_pooling` or
+            None. It is saved with the model.
+        **kwargs: further arguments of `keras.Model`.
     """
 
-    def __init__(self, inputs, outputs, name=None, *, published=None, **kwargs):
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        published: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(inputs, outputs, name=name, **kwargs)
-        # In a function, since Keras would track, and wrap, what is in a dict.
+        # A function, because Keras would track and wrap the contents of a dict.
         self._published = lambda: published
 
     @property
-    def published(self):
+    def published(self) -> dict[str, Any] | None:
         return self._published()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "published": self.published}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         config = dict(config)
         published = config.pop("published", None)
         model = super().from_config(config, custom_objects)
         model._published = lambda: published
-        return model
+        return model  # pyright: ignore[reportReturnType]

@@ -1,12 +1,16 @@
-"""One vector for a text: how a folder says that the tokens' are pooled."""
+"""Pooling configuration of sentence embedding models."""
 
-from keras_attn.checkpoints.folder import inside, read_json
+import pathlib
+from typing import Any, TypedDict
 
-__all__ = ["pooling_files", "pooling_of"]
+from keras_attn.checkpoints.folder import check_inside, read_json
+
+__all__ = ["Pooling", "pooling_files", "read_pooling"]
 
 MODULES = "modules.json"
-# Our names of poolings, theirs, and those of older folders, a switch for each.
+# From the values of `TokenPooling` to those of `pooling_mode`.
 _MODES = {"first": "cls", "mean": "mean", "max": "max"}
+# Older configs have one boolean per mode.
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -14,37 +18,49 @@ _SWITCHES = {
 }
 
 
-def pooling_of(path):
-    """How texts become one vector, as the files of a folder have it.
+class Pooling(TypedDict):
+    """Computation of a sentence embedding from the last hidden states.
+
+    Attributes:
+        pooling: `pooling` argument of `TokenPooling`.
+        normalize: whether the embedding is divided by its L2 norm.
+    """
+
+    pooling: str
+    normalize: bool
+
+
+def read_pooling(path: pathlib.Path) -> Pooling:
+    """Return the pooling that the files of a folder describe.
 
     Args:
-        path: `pathlib.Path` of a folder, with `modules.json` or without.
-
-    Returns:
-        A dict: `"pooling"`, what `TokenPooling` takes, and `"normalize"`, whether the
-        vector is divided by its length.
+        path: path of the folder. If it has no `modules.json`, the embedding is the mean
+            over the tokens, not normalized.
 
     Raises:
-        ValueError: if it pools in a way that is not known here.
+        ValueError: for an unsupported pooling.
     """
     if not (path / MODULES).is_file():
         return {"pooling": "mean", "normalize": False}
     modules = read_json(path / MODULES, list)
-    kinds = [str(_entry(module, "type")).rpartition(".")[2] for module in modules]
+    kinds = [
+        str(_module_entry(module, "type")).rpartition(".")[2] for module in modules
+    ]
     unknown = set(kinds) - {"Transformer", "Pooling", "Normalize"}
     if unknown:
         raise ValueError(
-            f"`{MODULES}` may name Transformer, Pooling and Normalize. "
-            f"Received: {sorted(unknown)}"
+            f"The modules in `{MODULES}` must be of the types Transformer, Pooling and "
+            f"Normalize. Received: {sorted(unknown)}"
         )
     pooling = "mean"
     if "Pooling" in kinds:
-        folder = inside(MODULES, _entry(modules[kinds.index("Pooling")], "path"))
-        pooling = _pooling(read_json(path / folder / "config.json"))
+        folder = _module_entry(modules[kinds.index("Pooling")], "path")
+        folder = check_inside(MODULES, folder)
+        pooling = _pooling_argument(read_json(path / folder / "config.json"))
     return {"pooling": pooling, "normalize": "Normalize" in kinds}
 
 
-def _entry(module, name):
+def _module_entry(module: Any, name: str) -> Any:
     if not isinstance(module, dict) or name not in module:
         raise ValueError(
             f"`{MODULES}` must be a list of modules with 'type' and 'path'. "
@@ -53,31 +69,31 @@ def _entry(module, name):
     return module[name]
 
 
-def _pooling(config):
-    """Our name of the pooling that a config describes."""
+def _pooling_argument(config: dict[str, Any]) -> str:
+    """Return the `pooling` argument of `TokenPooling` for a pooling module's config."""
     modes = config.get("pooling_mode")
     if modes is None:
-        on = [name for name, value in config.items() if value is True]
-        on = [name for name in on if name.startswith("pooling_mode")]
-        modes = [_SWITCHES.get(name, name) for name in on]
+        enabled = [name for name, value in config.items() if value is True]
+        enabled = [name for name in enabled if name.startswith("pooling_mode")]
+        modes = [_SWITCHES.get(name, name) for name in enabled]
     modes = [modes] if isinstance(modes, str) else modes
-    for ours, theirs in _MODES.items():
-        if modes == [theirs]:
-            return ours
+    for pooling, mode in _MODES.items():
+        if modes == [mode]:
+            return pooling
     raise ValueError(
-        f"Texts are pooled by one of {list(_MODES.values())}. Received: {modes}"
+        f"The pooling mode must be one of {list(_MODES.values())}. Received: {modes}"
     )
 
 
-def pooling_files(pooling, width):
-    """What `pooling_of` reads, to be written.
+def pooling_files(pooling: Pooling, embedding_dim: int) -> dict[str, Any]:
+    """Return the JSON files that describe a pooling, the inverse of `read_pooling`.
 
     Args:
-        pooling: what it gave.
-        width: int, of a vector.
+        pooling: result of `read_pooling`.
+        embedding_dim: size of the embedding.
 
     Returns:
-        A dict from the path of a file in the folder to what it holds.
+        A dict from the path of each file in the folder to its contents.
     """
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     if not pooling["normalize"]:
@@ -92,6 +108,6 @@ def pooling_files(pooling, width):
         for i, (path, kind) in enumerate(kinds.items())
     ]
     mode = _MODES[pooling["pooling"]]
-    config = {name: mode == theirs for name, theirs in _SWITCHES.items()}
-    config = {"word_embedding_dimension": width, **config}
+    switches = {name: mode == value for name, value in _SWITCHES.items()}
+    config = {"word_embedding_dimension": embedding_dim, **switches}
     return {MODULES: modules, "1_Pooling/config.json": config}

@@ -1,27 +1,31 @@
-"""Compiling a function of tensors on the backend at hand."""
+"""Compilation of functions of tensors on each backend."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import keras
 
-__all__ = ["compiled", "uses_xla"]
+__all__ = ["compile_function", "uses_xla"]
 
-# Compiling takes XLA about ten seconds; a parameter read at a step a tenth of a
-# nanosecond less.
-_WORTH_COMPILING = 1e8
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Compiling with XLA takes about ten seconds, and saves a tenth of a nanosecond per
+# parameter and decoding step.
+_MIN_PARAMETER_READS = 1e8
 
 
-def uses_xla(jit_compile, model, max_length):
-    """What `jit_compile` comes to.
+def uses_xla(jit_compile: bool | str, model: keras.Model, max_new_tokens: int) -> bool:
+    """Return whether a decoding loop is compiled with XLA.
 
     Args:
-        jit_compile: bool, or `"auto"`: whether the weights to be read for one text,
-            parameters times tokens, are 100 million or more.
-        model: the model to decode.
-        max_length: int, how many tokens there will be at most.
+        jit_compile: bool, or `"auto"`: whether the number of parameters times the
+            number of tokens is at least 100 million.
+        model: the model.
+        max_new_tokens: int, the largest number of tokens.
 
     Returns:
-        bool; always True on JAX, which knows nothing else, and False on PyTorch.
+        bool; always True on JAX, and always False on PyTorch.
 
     Raises:
         ValueError: for another value.
@@ -34,49 +38,57 @@ def uses_xla(jit_compile, model, max_length):
     if backend != "tensorflow":
         return backend == "jax"
     if jit_compile == "auto":
-        return model.count_params() * max_length >= _WORTH_COMPILING
+        return model.count_params() * max_new_tokens >= _MIN_PARAMETER_READS
     return bool(jit_compile)
 
 
-def compiled(function, variables, jit_compile=False):
-    """`function` as one compiled program that uses the variables' current values.
+def compile_function(
+    function: _Function, variables: Sequence[Any], jit_compile: bool = False
+) -> _Function:
+    """Return `function` as one compiled program.
+
+    The program uses the current values of the variables at each call.
 
     Args:
-        function: from nested tensors to nested tensors, written on `keras.ops`.
-        variables: the Keras variables it reads.
+        function: from nested tensors to nested tensors, written with `keras.ops`.
+        variables: the Keras variables that it reads.
         jit_compile: bool, whether TensorFlow compiles with XLA (JAX always does).
 
     Returns:
         A function of the same arguments.
     """
     backend = keras.backend.backend()
+    result: Any
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # In a partial, since TensorFlow takes all functions of one place in the source
-        # for one function, and would warn that it is traced too often.
-        return tf.function(
+        # A partial object, since TensorFlow identifies functions by their source line,
+        # and would warn of too many retracings.
+        result = tf.function(
             functools.partial(function),
-            autograph=False,  # as in `model.fit`; its reading of code takes seconds
+            autograph=False,  # as in `model.fit`; reading the source takes seconds
             jit_compile=jit_compile,
-            # XLA compiles each shape anew: it is told, then, what the shape is.
+            # XLA compiles each shape separately, so that the shape may as well be known.
             reduce_retracing=not jit_compile,
         )
+        return result
     if backend == "jax":
         import jax
 
-        # The weights come in as arguments. As constants of the program they would
-        # stay what they were at its first call.
+        # The weights are arguments. As constants of the program they would keep their
+        # values of the first call.
         @jax.jit
-        def with_values(values, *args):
+        def with_values(values: Sequence[Any], *args: Any) -> Any:
             with keras.StatelessScope(state_mapping=zip(variables, values)):
                 return function(*args)
 
         @functools.wraps(function)
-        def run(*args):
+        def run(*args: Any) -> Any:
             return with_values([variable.value for variable in variables], *args)
 
-        return run
+        result = run
+        return result
     import torch
 
-    return torch.inference_mode()(function)
+    result = torch.inference_mode()(function)
+    return result

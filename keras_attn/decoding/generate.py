@@ -1,120 +1,134 @@
-"""Generation: tokens from a training model, by any strategy."""
+"""Generation of token sequences with a training model."""
 
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_attn._types import Tensor
 from keras_attn.decoding.alignment import TokenAlignment
-from keras_attn.decoding.compile import compiled, uses_xla
+from keras_attn.decoding.compile import compile_function, uses_xla
+from keras_attn.decoding.config import GenerationConfig
 from keras_attn.decoding.request import Request
 
 __all__ = ["generate"]
 
 
 def generate(
-    model,
-    inputs,
-    start_token_id=None,
-    end_token_id=None,
-    max_length=128,
-    strategy=None,
-    target=None,
-    jit_compile="auto",
+    model: keras.Model,
+    inputs: Any,
     *,
-    prefix=None,
-    min_length=0,
-    banned_token_ids=(),
-    output=None,
-    return_alignment=False,
-    padding_id=None,
-):
-    """Generates token sequences with a training model, step by step with a cache.
+    max_new_tokens: int | None = None,
+    start_token_id: int | None = None,
+    end_token_id: Any = None,
+    strategy: Any = None,
+    config: GenerationConfig | None = None,
+    min_new_tokens: int | None = None,
+    prefix: Any = None,
+    banned_token_ids: Any = None,
+    padding_id: int | None = None,
+    target: str | None = None,
+    output: str | None = None,
+    return_alignment: bool = False,
+    jit_compile: bool | str = "auto",
+) -> dict[str, Tensor]:
+    """Generate token sequences with a training model, step by step with a cache.
 
-    One compiled loop, which ends when every row has ended. The step model is derived
-    from `model` on the first call and kept; weights are always the current ones.
+    One compiled loop, which ends when every sequence has ended. The step model is
+    derived from `model` on the first call and cached; the current weights are used.
 
     Args:
-        model: a Functional model as `step_model` takes it.
-        inputs: dict of the model's inputs, int `(B, S)` ids and the like. Where the
-            target is among them, `(B, P)` with P >= 1, it is the prompt, and
-            `start_token_id` is not needed. Shorter prompts are padded at the end.
-            Those that run beside the target, such as segment ids, hold P + L - 1
-            positions, or P and go on with their values at a row's last prompt token.
-        start_token_id: int, the token that stands before the first generated one.
-        end_token_id: int, the token that ends a row; or several of them; or None,
-            and all rows get `max_length` tokens.
-        max_length: int L, how many tokens are generated at most.
-        strategy: how tokens are chosen: `GreedySearch()` (default), `BeamSearch()`,
-            `Sampling()`, or a sampler object of `keras_nlp.samplers`.
-        target: name of the input that grows, see `step_model`.
-        jit_compile: bool, whether TensorFlow compiles the loop with XLA: two to three
-            times faster a step, but each new shape of the inputs is compiled anew, for
-            some seconds. `"auto"` does so for a model where that pays: parameters times
-            `max_length` of 100 million and more.
-        prefix: int `(F,)` or `(B, F)`, tokens that every row begins with; shorter
-            ones are padded at the end. They are among the generated ones.
-        min_length: int, how many tokens a row has at least, its end token among them.
+        model: a Functional model, see `step_model`.
+        inputs: dict of the model's inputs, such as ids int32 `(B, S)`, or its only
+            input. If the target is among them, `(B, P)` with P >= 1, it is the prompt;
+            shorter prompts are padded at the end. Inputs that are aligned with the
+            target, such as segment ids, have length P + L - 1, or P; then they are
+            continued by their value at the last token of each prompt.
+        max_new_tokens: int L, the largest number of tokens to generate. Default: 128.
+        start_token_id: int, the first token of the target if there is no prompt.
+        end_token_id: int or ints, the tokens that end a sequence. Default: none, and
+            all sequences get `max_new_tokens` tokens.
+        strategy: a `GreedySearch` (default), `BeamSearch` or `Sampling`, or a sampler
+            object of `keras_hub.samplers`.
+        config: a `GenerationConfig` with these options; keywords have precedence.
+        min_new_tokens: int, no end token is generated among this number of first
+            tokens.
+        prefix: ints `(F,)` or `(B, F)`, the tokens that each generated sequence begins
+            with; shorter ones are padded at the end.
         banned_token_ids: ints, tokens that are never generated.
+        padding_id: int, the id of padding in prompts, prefixes and results. Default:
+            the id that the model masks, see `GenerationConfig`.
+        target: name of the target input, see `step_model`.
         output: name of the output that holds the logits, see `step_model`.
-        return_alignment: bool, whether to tell what each token was made from. The
-            whole model is run once more for it, over what was found.
-        padding_id: int, the id that prompts and prefixes are padded with, and results.
-            The first token of a prompt counts whatever its id. Default: what the model
-            masks; where it masks nothing, as published language models, 0, but for
-            prompts that tell their length: ragged ids, lists of several lengths, and
-            one prompt alone have no padding, and a last 0 is a token as any other.
+        return_alignment: bool, whether to return the cross-attention of each token as
+            well. The whole model is applied once more to the results.
+        jit_compile: bool, whether TensorFlow compiles the loop with XLA: a step is two
+            to three times faster, but each new shape of the inputs is compiled, which
+            takes some seconds. `"auto"`: if the number of parameters times
+            `max_new_tokens` is at least 100 million.
 
     Returns:
-        A dict of tensors, R hypotheses a row (one, unless the strategy gives more),
-        the best first: `"token_ids"` int32 `(B, R, L)`, the generated tokens up to
-        and with the first end token, then padding; `"scores"` float32 `(B, R)`, as
-        the strategy says; `"lengths"` int32 `(B, R)`, their number. A row that never
-        ends is cut: its length is L. With `return_alignment` also `"alignment"`
-        float32 `(B, R, L, S)`: for each token the weights with which the last
-        cross-attention of the model, on the mean of its heads, saw the S positions it
-        attends to; zeros after the end. (`keras_attn.inspection.attention_maps` shows
-        all layers.)
+        A dict of tensors, with R hypotheses per batch element (1, unless the strategy
+        returns more), the best one first: `"token_ids"` int32 `(B, R, L)`, the
+        generated tokens up to the first end token, which is included, then padding;
+        `"scores"` float32 `(B, R)`, see the strategy; `"lengths"` int32 `(B, R)`, the
+        number of tokens, L for a sequence without an end token. With
+        `return_alignment` also `"alignment"` float32 `(B, R, L, S)`: for each token the
+        attention weights over the S positions of the context, of the last
+        cross-attention of the model, averaged over its heads; zeros after the end.
 
     Raises:
-        ValueError: for missing or unknown inputs, ids outside a vocabulary, a model
-            that cannot be stepped.
+        ValueError: for missing or unknown inputs, ids outside a vocabulary, or a model
+            that cannot be decoded step by step.
 
     Example:
-        >>> found = generate(model, {"source": ids}, start_token_id=2, end_token_id=3,
-        ...                  strategy=BeamSearch(num_beams=4))
-        >>> found["token_ids"].shape
-        (4, 1, 128)
+        >>> from keras_attn import decoding, models
+        >>> model = models.transformer_translator(
+        ...     20, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2
+        ... )
+        >>> result = decoding.generate(
+        ...     model,
+        ...     {"source": [[5, 6, 7], [8, 9, 0]]},
+        ...     max_new_tokens=4,
+        ...     start_token_id=1,
+        ...     end_token_id=2,
+        ... )
+        >>> {name: tuple(value.shape) for name, value in sorted(result.items())}
+        {'lengths': (2, 1), 'scores': (2, 1), 'token_ids': (2, 1, 4)}
     """
-    request = Request(
-        model,
-        inputs,
-        start_token_id,
-        end_token_id,
-        max_length,
-        strategy,
-        target,
-        output,
-        prefix,
-        min_length,
-        banned_token_ids,
-        padding_id,
+    config = (config or GenerationConfig()).update(
+        max_new_tokens=max_new_tokens,
+        start_token_id=start_token_id,
+        end_token_id=end_token_id,
+        strategy=strategy,
+        min_new_tokens=min_new_tokens,
+        prefix=prefix,
+        banned_token_ids=banned_token_ids,
+        padding_id=padding_id,
+        target=target,
+        output=output,
     )
+    request = Request(model, inputs, config)
     model = request.model
-    jit_compile = uses_xla(jit_compile, model, request.search.max_length)
+    jit_compile = uses_xla(jit_compile, model, config.max_new_tokens)
 
-    def search():
-        loop = request.loop(transpose_kernels=jit_compile)
-        return compiled(loop, model.variables, jit_compile)
+    def make_search() -> Callable[..., dict[str, Tensor]]:
+        loop = request.loop(transpose_weights=jit_compile)
+        return compile_function(loop, model.variables, jit_compile)
 
-    def alignment():
-        search = request.search
-        align = TokenAlignment(
-            model, request.target, search.start_token_id, search.prompt_padding_id
+    def make_alignment() -> Callable[..., Tensor]:
+        settings = request.settings
+        alignment = TokenAlignment(
+            model, request.target, settings.start_token_id, settings.prompt_padding_id
         )
-        return compiled(align, model.variables)
+        return compile_function(alignment, model.variables)
 
-    # Before the search: a model that has none is refused at once.
-    align = request.keep("alignment", alignment) if return_alignment else None
-    run = request.keep(f"search, {jit_compile=}", search)
-    found = run(request.inputs, request.prefix, request.draws())
+    # Before the search: a model without cross-attention is refused at once.
+    align = request.cached("alignment", make_alignment) if return_alignment else None
+    search = request.cached(f"search, {jit_compile=}", make_search)
+    results = search(request.inputs, request.prefix, request.draws())
     if align is not None:
-        found = {**found, "alignment": align(request.inputs, found)}
-    if not request.rows:
-        return {name: value[:0] for name, value in found.items()}
-    return found
+        results = {**results, "alignment": align(request.inputs, results)}
+    if not request.batch_size:
+        return {name: value[:0] for name, value in results.items()}
+    return results

@@ -1,266 +1,272 @@
-"""What `generate` and `stream` are asked for: checked, and as tensors."""
+"""A checked generation request, with the programs that are cached for its model."""
 
 import weakref
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_attn._graph import functional
-from keras_attn.decoding.extend_inputs import continue_inputs
-from keras_attn.decoding.loop import DecodingLoop, Search
-from keras_attn.decoding.prompts import checked_prefix, shortest_prompt
-from keras_attn.decoding.ragged_ids import absent_id, filled, ragged_rows
-from keras_attn.decoding.step.model_info import find_target, with_one_output
-from keras_attn.decoding.step.step_model import step_model
-from keras_attn.decoding.step.vocabulary import masked_id, masked_ids, vocabulary_sizes
-from keras_attn.decoding.strategies.keras_hub import as_strategy
-from keras_attn.decoding.strategies.logits_processors import Constraints
-from keras_attn.layers._internal.arguments import is_int, positive_int
-from keras_attn.ops.concrete import check_ids
+from keras_attn._types import Tensor
+from keras_attn.decoding.config import GenerationConfig
+from keras_attn.decoding.inputs import (
+    absent_id,
+    checked_prefix,
+    dense_tensors,
+    extend_aligned_inputs,
+    ragged_ids,
+    shortest_prompt,
+)
+from keras_attn.decoding.loop import DecodingLoop, SearchSettings
+from keras_attn.decoding.step.model_info import (
+    find_target,
+    masked_id,
+    masked_ids,
+    until_logits,
+    vocabulary_sizes,
+)
+from keras_attn.decoding.step.step_model import StepModel, step_model
+from keras_attn.decoding.strategies.logits_processors import TokenConstraints
+from keras_attn.ops.static_value import check_ids
 
 __all__ = ["Request"]
 
 
 class Request:
-    """One call of `generate` or `stream`, whose arguments it takes.
+    """One call of `generate` or `stream`.
+
+    Args:
+        model: the Functional model.
+        inputs: its inputs, see `generate`.
+        config: a `GenerationConfig`.
 
     Attributes:
         model: the model up to its logits.
-        target: name of the input that grows.
-        inputs: dict of tensors; of one row where the user's have none.
-        rows: int, how many the user's have.
-        prefix: int32 `(B, F)` or None; -1 in place of its padding.
-        search: a `Search`, what to do with them.
+        target: name of the target input.
+        inputs: dict of tensors; with one batch element if the batch is empty.
+        batch_size: int, the batch size of the inputs, which may be 0.
+        prefix: int32 `(B, F)`, -1 instead of padding, or None.
+        settings: the `SearchSettings`.
+
+    Raises:
+        ValueError: for missing or unknown inputs, ids outside a vocabulary, or a model
+            that cannot be decoded step by step.
+    """
+
+    def __init__(
+        self, model: keras.Model, inputs: Any, config: GenerationConfig
+    ) -> None:
+        cache = _model_cache(model, config.output)
+        self.model = cache.part or model
+        self.target = find_target(self.model, config.target).name
+        self._cache = cache
+        strategy = config.get_strategy()
+        num_logits = self.model.outputs[0].shape[-1]
+        constraints = _constraints(config, num_logits)
+        inputs = _needed_inputs(model, self.model, inputs)
+        num_ids = cache.vocabulary_sizes.get(self.target, num_logits)
+        paddings = _Padding(config.padding_id, cache, self.target, num_ids, inputs)
+        self.inputs = dense_tensors(
+            self.model,
+            inputs,
+            self.target,
+            cache.vocabulary_sizes,
+            paddings.by_input,
+        )
+        prompt = self.inputs.get(self.target)
+        start_token_id, prefill_length, prompt_size = config.start_token_id, 1, 1
+        if prompt is not None:
+            prompt_size = int(prompt.shape[1])
+            paddings.set_single_prompt(prompt)
+            prefill_length = shortest_prompt(prompt, self.target, paddings.of_prompts)
+        elif start_token_id is None:
+            raise ValueError(
+                "Pass `start_token_id`, or a prompt as the input "
+                f"'{self.target}'. Received: start_token_id=None"
+            )
+        else:
+            check_ids(start_token_id, num_ids, "`start_token_id`", "start_token_id")
+            start_token_id = int(start_token_id)
+        self.batch_size = int(next(iter(self.inputs.values())).shape[0])
+        self.prefix = checked_prefix(
+            num_logits,
+            config.prefix,
+            self.batch_size,
+            constraints,
+            config.max_new_tokens,
+            paddings.of_results,
+        )
+        if not self.batch_size:  # No backend computes empty products in a loop.
+            self.inputs = {name: _one_element(x) for name, x in self.inputs.items()}
+            self.prefix = None if self.prefix is None else _one_element(self.prefix)
+        self.settings = SearchSettings(
+            strategy,
+            constraints,
+            start_token_id,
+            int(config.max_new_tokens),
+            prefill_length,
+            paddings.of_results,
+            paddings.of_prompts,
+        )
+        # The last token is not read by the model.
+        self._num_positions = prompt_size + self.settings.max_new_tokens - 1
+        self.inputs = extend_aligned_inputs(
+            self._step_model(), self.inputs, self._num_positions, paddings.of_prompts
+        )
+
+    def _step_model(self) -> StepModel:
+        def make() -> StepModel:
+            return step_model(self.model, self._num_positions, self.target)
+
+        return self.cached("step model", make, depends_on=(self._num_positions,))
+
+    def loop(self, transpose_weights: bool = False) -> DecodingLoop:
+        """Return the search as a `DecodingLoop`."""
+        return DecodingLoop(self._step_model(), self.settings, transpose_weights)
+
+    def draws(self) -> Tensor | None:
+        """Return the random numbers of this request."""
+        batch_size = max(self.batch_size, 1)
+        return self.settings.strategy.draw(batch_size, self.settings.max_new_tokens)
+
+    def cached(
+        self, name: str, make: Callable[[], Any], depends_on: tuple[Any, ...] = ()
+    ) -> Any:
+        """Return `make()`, or its value for an earlier request on the same model.
+
+        Args:
+            name: name of the value.
+            make: a function without arguments.
+            depends_on: all else that the value depends on, if it is not the whole
+                search.
+        """
+        depends_on = depends_on or (self.settings, self._num_positions)
+        key = (name, self.target, *depends_on, frozenset(self.inputs))
+        if key not in self._cache.programs:
+            self._cache.programs[key] = make()
+        return self._cache.programs[key]
+
+
+class _Padding:
+    """The padding ids of a request.
+
+    Args:
+        padding_id: the id of the configuration, or None.
+        cache: the `_ModelCache`.
+        target: name of the target input.
+        num_ids: int, number of token ids of the target.
+        inputs: the inputs of the request, as the user gives them.
+
+    Attributes:
+        of_results: id of padding in results and prefixes.
+        of_prompts: id of padding in prompts.
+        by_input: id with which ragged values are padded, by input name.
     """
 
     def __init__(
         self,
-        model,
-        inputs,
-        start_token_id,
-        end_token_id,
-        max_length,
-        strategy,
-        target,
-        output,
-        prefix,
-        min_length,
-        banned_token_ids,
-        padding_id=None,
-    ):
-        functional.check_functional(model)
-        self.model = with_one_output(model, output)
-        strategy = as_strategy(strategy)
-        max_length = positive_int("max_length", max_length)
-        self.target = find_target(self.model, target).name
-        constraints = _constraints(
-            self.model, end_token_id, min_length, banned_token_ids, max_length
-        )
-        self._kept = _kept(self.model)
-        sizes, masked = self._kept.sizes, self._kept.masked
-        inputs = _used(model, self.model, inputs)
-        bound = sizes.get(self.target, self.model.outputs[0].shape[-1])
+        padding_id: int | None,
+        cache: "_ModelCache",
+        target: str,
+        num_ids: int,
+        inputs: Any,
+    ) -> None:
+        masked = cache.masked_ids
         if padding_id is None:
-            padding_id = masked_id(masked, self.target, bound)
-        is_open = padding_id is None
-        padding_id = 0 if is_open else padding_id
-        check_ids(padding_id, bound, "`padding_id`", "padding_id")
-        padding_id = prompt_padding_id = int(padding_id)
-        rows = ragged_rows(
-            inputs.get(self.target) if isinstance(inputs, dict) else inputs
-        )
-        if is_open and rows is not None:  # they tell their own lengths
-            prompt_padding_id = absent_id(rows, bound)
-        fillings = {**dict.fromkeys(sizes, padding_id), **masked}
-        fillings[self.target] = prompt_padding_id
-        self.inputs = _tensors(self.model, inputs, self.target, sizes, fillings)
-        prefill = room = 1
-        if self.target in self.inputs:
-            prompt = self.inputs[self.target]
-            room = int(prompt.shape[1])
-            if is_open and prompt.shape[0] == 1:  # there is none to be as long as
-                prompt_padding_id = absent_id(ops.convert_to_numpy(prompt), bound)
-            prefill = shortest_prompt(prompt, self.target, prompt_padding_id)
-        elif start_token_id is None:
-            raise ValueError(
-                "Give `start_token_id`, or a prompt as the input "
-                f"'{self.target}'. Received: start_token_id=None"
-            )
-        else:
-            check_ids(start_token_id, bound, "`start_token_id`", "start_token_id")
-            start_token_id = int(start_token_id)
-        self.rows = int(next(iter(self.inputs.values())).shape[0])
-        self.prefix = checked_prefix(
-            self.model, prefix, self.rows, constraints, max_length, padding_id
-        )
-        if not self.rows:  # No backend takes products of nothing in a loop.
-            self.inputs = {name: _one_row(x) for name, x in self.inputs.items()}
-            self.prefix = None if self.prefix is None else _one_row(self.prefix)
-        self.search = Search(
-            strategy,
-            constraints,
-            start_token_id,
-            max_length,
-            prefill,
-            padding_id,
-            prompt_padding_id,
-        )
-        self._room = room + max_length - 1  # positions of prompt and tokens
-        self.inputs = continue_inputs(
-            self._step(), self.inputs, self._room, prompt_padding_id
-        )
+            padding_id = masked_id(masked, target, num_ids)
+        self._num_ids = num_ids
+        self._is_unknown = padding_id is None
+        padding_id = 0 if padding_id is None else padding_id
+        check_ids(padding_id, num_ids, "`padding_id`", "padding_id")
+        self.of_results = self.of_prompts = int(padding_id)
+        prompts = inputs.get(target) if isinstance(inputs, dict) else inputs
+        rows = ragged_ids(prompts)
+        if self._is_unknown and rows is not None:  # Their lengths are known.
+            self.of_prompts = absent_id(rows, num_ids)
+        self.by_input = {
+            **dict.fromkeys(cache.vocabulary_sizes, self.of_results),
+            **masked,
+            target: self.of_prompts,
+        }
 
-    def _step(self):
-        def make():
-            return step_model(self.model, self._room, self.target)
-
-        return self.keep("step", make, shared=(self._room,))
-
-    def loop(self, transpose_kernels=False):
-        """The search as a `DecodingLoop`."""
-        return DecodingLoop(self._step(), self.search, transpose_kernels)
-
-    def draws(self):
-        """The random numbers of this call."""
-        return self.search.strategy.draw(max(self.rows, 1), self.search.max_length)
-
-    def keep(self, name, make, shared=None):
-        """What `make()` gave when this was asked for first, of this model as it is.
-
-        Args:
-            name: what it is.
-            make: a function without arguments.
-            shared: what else it depends on, if not on the whole of the search.
-        """
-        shared = (self.search, self._room) if shared is None else shared
-        key = (name, self.target, *shared, frozenset(self.inputs))
-        if key not in self._kept.made:
-            self._kept.made[key] = make()
-        return self._kept.made[key]
+    def set_single_prompt(self, prompt: Tensor) -> None:
+        """Treat all tokens of a single prompt as tokens, unless padding is known."""
+        if self._is_unknown and prompt.shape[0] == 1:
+            self.of_prompts = absent_id(ops.convert_to_numpy(prompt), self._num_ids)
 
 
-class _Kept:
-    """What was made for a model with its variables of now."""
+class _ModelCache:
+    """What is derived from a model with its current variables.
 
-    def __init__(self, model):
-        self.made = {}
-        self.variables = model.variables
-        # Read once: to read a model with others in it calls their layers anew.
-        self.sizes, self.masked = vocabulary_sizes(model), masked_ids(model)
-
-
-# model -> `_Kept`; an entry goes when its model goes.
-_KEPT = weakref.WeakKeyDictionary()
-
-
-def _kept(model):
-    """What was made for a model as it is now.
-
-    `enable_lora` and `quantize` give layers other variables: what was traced before
-    would go on with the old ones.
+    It holds no reference to the model itself, so that both can be freed.
     """
-    kept = _KEPT.get(model)
-    if kept is None or [*map(id, kept.variables)] != [*map(id, model.variables)]:
-        kept = _KEPT[model] = _Kept(model)
-    return kept
+
+    def __init__(self, model: keras.Model, output: str | None) -> None:
+        functional.check_functional(model)
+        part = until_logits(model, output)
+        self.part = None if part is model else part
+        self.variables = part.variables
+        self.programs: dict[Any, Any] = {}
+        # Read once: flattening nested models calls their layers again.
+        self.vocabulary_sizes = vocabulary_sizes(part)
+        self.masked_ids = masked_ids(part)
+
+    def is_current(self, model: keras.Model) -> bool:
+        """Return whether the variables of the model are still the same objects."""
+        variables = (self.part or model).variables
+        return [*map(id, self.variables)] == [*map(id, variables)]
 
 
-def _constraints(model, end_token_id, min_length, banned_token_ids, max_length):
-    if end_token_id is None:
-        end_token_id = ()
-    bound = model.outputs[0].shape[-1]
-    end_token_ids, banned_token_ids = np.ravel(end_token_id), np.ravel(banned_token_ids)
-    check_ids(end_token_ids, bound, "`end_token_id`", "end_token_id")
-    check_ids(banned_token_ids, bound, "`banned_token_ids`", "banned_token_id")
+# model -> {name of the output: its cache}; an entry is dropped with its model.
+_CACHES: "weakref.WeakKeyDictionary[keras.Model, dict[str | None, _ModelCache]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _model_cache(model: keras.Model, output: str | None) -> _ModelCache:
+    """Return what is cached for a model.
+
+    `enable_lora` and `quantize` replace variables: programs that were traced before
+    would use the old ones, so that the cache starts again.
+    """
+    caches = _CACHES.get(model) if isinstance(model, keras.Model) else None
+    cache = None if caches is None else caches.get(output)
+    if cache is None or not cache.is_current(model):
+        cache = _ModelCache(model, output)
+        _CACHES.setdefault(model, {})[output] = cache
+    return cache
+
+
+def _constraints(config: GenerationConfig, num_logits: int) -> TokenConstraints:
+    """Return the constraints of a configuration; raise a ValueError for wrong ids."""
+    end_token_id = () if config.end_token_id is None else config.end_token_id
+    end_token_ids = np.ravel(end_token_id)
+    banned_token_ids = np.ravel(config.banned_token_ids)
+    check_ids(end_token_ids, num_logits, "`end_token_id`", "end_token_id")
+    check_ids(banned_token_ids, num_logits, "`banned_token_ids`", "banned_token_id")
     end_token_ids = tuple(end_token_ids.astype(int).tolist())
     banned_token_ids = tuple(sorted(set(banned_token_ids.astype(int).tolist())))
-    if not is_int(min_length) or not 0 <= min_length <= max_length:
+    min_new_tokens = int(config.min_new_tokens)
+    forbidden = {*banned_token_ids, *(end_token_ids if min_new_tokens > 0 else ())}
+    if len(forbidden) >= num_logits:
         raise ValueError(
-            "`min_length` must be an int from 0 to `max_length`. "
-            f"Received: {min_length=}, {max_length=}"
+            "`banned_token_ids` must leave at least one token, and one that is no end "
+            f"token with `min_new_tokens`. Received: {len(banned_token_ids)} banned of "
+            f"{num_logits} tokens, {min_new_tokens=}"
         )
-    never = {*banned_token_ids, *(end_token_ids if min_length > 1 else ())}
-    if len(never) >= bound:
-        raise ValueError(
-            "`banned_token_ids` must leave a token to choose, and before `min_length` "
-            f"one that is no end token. Received: {len(banned_token_ids)} banned of "
-            f"{bound} tokens, {min_length=}"
-        )
-    return Constraints(end_token_ids, int(min_length), banned_token_ids)
+    return TokenConstraints(end_token_ids, min_new_tokens, banned_token_ids)
 
 
-def _one_row(empty):
-    """A row of ones, which are ids of any vocabulary, for a tensor without rows."""
+def _one_element(empty: Tensor) -> Tensor:
+    """Return one batch element of ones, which are ids of any vocabulary."""
     return ops.ones((1, *empty.shape[1:]), dtype=empty.dtype)
 
 
-def _values(name, tensor):
-    try:
-        return ops.convert_to_numpy(tensor)
-    except Exception as error:  # each backend has one of its own for "not yet"
-        raise ValueError(
-            f"Input '{name}' must have values: generation is called from Python, not "
-            "inside a compiled function (`keras_attn.serving` makes graphs). "
-            f"Received: {tensor}"
-        ) from error
-
-
-def _used(whole, model, inputs):
-    """`inputs` without what only other outputs than the logits need."""
+def _needed_inputs(whole: keras.Model, model: keras.Model, inputs: Any) -> Any:
+    """Return `inputs` without those that only outputs other than the logits need."""
     if whole is model or not isinstance(inputs, dict):
         return inputs
     unused = {t.name for t in whole.inputs} - {t.name for t in model.inputs}
     return {name: value for name, value in inputs.items() if name not in unused}
-
-
-def _tensors(model, inputs, target, sizes, fillings):
-    """`inputs` as a dict of tensors, after a look at names and ids."""
-    names = [tensor.name for tensor in model.inputs]
-    if not isinstance(inputs, dict):
-        inputs = {names[0]: inputs}
-    unknown = sorted(set(inputs) - set(names))
-    if unknown or not inputs:
-        raise ValueError(
-            f"`inputs` must be a dict with some of the keys {sorted(names)}. "
-            f"Received: inputs with keys {sorted(inputs)}"
-        )
-    missing = sorted(set(names) - {target} - set(inputs))
-    if missing:
-        raise ValueError(
-            f"`inputs` must hold the model's inputs {missing} as well. "
-            f"Received: inputs with keys {sorted(inputs)}"
-        )
-    tensors = {}
-    for tensor in model.inputs:
-        if tensor.name not in inputs:
-            continue
-        values = inputs[tensor.name]
-        if values is None:
-            raise ValueError(f"Input '{tensor.name}' is missing. Received: None")
-        if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
-            values = values.to_tensor(fillings.get(tensor.name))
-        elif (rows := ragged_rows(values)) is not None:
-            values = filled(rows, fillings.get(tensor.name, 0))
-        if not hasattr(values, "dtype"):
-            values = np.asarray(values)
-        dtype = str(getattr(values.dtype, "name", values.dtype))
-        is_number = any(kind in dtype for kind in ("int", "float", "bool"))
-        if not is_number or ("float" in dtype and "int" in tensor.dtype):
-            raise ValueError(
-                f"Input '{tensor.name}' must be of dtype {tensor.dtype}. "
-                f"Received: dtype={dtype}"
-            )
-        if len(values.shape) != len(tensor.shape):
-            raise ValueError(
-                f"Input '{tensor.name}' must be of shape {tuple(tensor.shape)}. "
-                f"Received: shape={tuple(values.shape)}"
-            )
-        if tensor.name in sizes:  # before a cast can make other ids of them
-            ids = _values(tensor.name, values)
-            what = f"Token ids of input '{tensor.name}'"
-            check_ids(ids, sizes[tensor.name], what)
-        tensors[tensor.name] = ops.convert_to_tensor(values, dtype=tensor.dtype)
-    rows = {name: int(tensor.shape[0]) for name, tensor in tensors.items()}
-    if len(set(rows.values())) > 1:
-        raise ValueError(f"All inputs must have as many rows. Received: rows={rows}")
-    return tensors

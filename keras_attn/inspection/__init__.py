@@ -1,4 +1,4 @@
-"""Looking into a model: attention maps, heads, where its parameters are."""
+"""Inspection of models: attention maps, head importance, parameters and FLOPs."""
 
 from keras_attn.inspection.attention_maps import attention_maps
 from keras_attn.inspection.count_parameters import count_parameters

@@ -1,64 +1,86 @@
-"""Attention weights of a trained model, read by replaying its graph."""
+"""Attention weights of a trained model."""
+
+from typing import Any
 
 import keras
+import numpy as np
 
 from keras_attn._graph import functional
-from keras_attn._graph.attention_probe import probe
+from keras_attn._graph.attention_probe import probe_attention
+from keras_attn._types import Tensor
 
 __all__ = ["attention_maps"]
 
 
-def attention_maps(model, inputs):
-    """Attention weights of every attention layer, for one batch.
+def attention_maps(model: keras.Model, inputs: Any) -> dict[str, np.ndarray]:
+    """Return the attention weights of every attention layer for one batch.
 
-    The model's graph is replayed with scores asked for; nothing is retrained, and no
-    flag need have been set when the model was built.
+    The graph of the model is replayed with `return_attention_scores=True`. The model is
+    not trained or changed, and needs no option to be set when it is built.
 
     Args:
-        model: a Functional model with attention layers or Transformer blocks in it.
-        inputs: what the model is called on.
+        model: A Functional model that contains attention layers or Transformer blocks.
+        inputs: Inputs of the model for one batch: arrays, tensors or nested lists, in
+            the structure that the model is called with.
 
     Returns:
-        A dict from layer name to weights `(B, N, T, S)`, NumPy floats. Rows sum to
-        one, or to zero where a query had nothing to attend to. A block with two
-        attentions gives `"name/self_attention"` and `"name/cross_attention"`.
+        A dict that maps layer names to float NumPy arrays of shape (B, N, T, S). Each
+        row sums to one, or to zero if a query cannot attend to any key. A block with
+        two attention layers has the entries `"name/self_attention"` and
+        `"name/cross_attention"`.
 
     Raises:
-        ValueError: if `model` is not Functional, or has no attention in it.
+        ValueError: If `model` is not Functional or has no attention layer, or if
+            `inputs` do not have the structure of its inputs.
 
     Example:
-        >>> maps = attention_maps(model, {"source": source_ids, "target": target_ids})
-        >>> maps["decoder_5/cross_attention"].shape
-        (1, 8, 12, 10)
+        >>> import numpy as np
+        >>> from keras_attn import inspection, models
+        >>> model = models.transformer_translator(
+        ...     20, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> ids = {"source": np.array([[5, 6, 7]]), "target": np.array([[1, 9]])}
+        >>> for name, weights in inspection.attention_maps(model, ids).items():
+        ...     print(name, weights.shape)
+        decoder_0/cross_attention (1, 2, 2, 3)
+        decoder_0/self_attention (1, 2, 2, 2)
+        encoder_0 (1, 2, 3, 3)
     """
     functional.check_functional(model)
-    maps = probe(model).model(_tensors(model, inputs), training=False)
-    return {name: keras.ops.convert_to_numpy(value) for name, value in maps.items()}
+    maps = probe_attention(model).model(
+        _matching_tensors(model, inputs), training=False
+    )
+    return {
+        name: np.asarray(keras.ops.convert_to_numpy(value))
+        for name, value in maps.items()
+    }
 
 
-def _tensors(model, inputs):
-    """`inputs` in the model's own structure, as tensors."""
+def _matching_tensors(model: keras.Model, inputs: Any) -> Any:
+    """Return `inputs` as tensors, in the structure of the model's own inputs."""
     structure = functional.input_structure(model)
     is_dict = isinstance(inputs, dict)
     names = [tensor.name for tensor in model.inputs]
     keys = list(structure) if isinstance(structure, dict) else names
     if set(keys) - set(inputs) if is_dict else isinstance(structure, dict):
-        found = f"keys {sorted(inputs)}" if is_dict else f"type {type(inputs).__name__}"
-        raise ValueError(
-            f"`inputs` must be a dict that holds the model's inputs {sorted(keys)}. "
-            f"Received: inputs of {found}"
+        received = (
+            f"keys {sorted(inputs)}" if is_dict else f"type {type(inputs).__name__}"
         )
-    given = inputs
+        raise ValueError(
+            f"`inputs` must be a dict with the inputs of the model, {sorted(keys)}. "
+            f"Received: inputs of {received}"
+        )
     if is_dict and not isinstance(structure, dict):
-        given = [inputs[tensor.name] for tensor in model.inputs]
+        inputs = [inputs[tensor.name] for tensor in model.inputs]
     if isinstance(structure, keras.KerasTensor):
-        return _tensor(structure, given[0] if is_dict else given)
-    names = structure if isinstance(structure, dict) else range(len(structure))
-    found = [_tensor(structure[name], given[name]) for name in names]
-    return dict(zip(names, found)) if isinstance(structure, dict) else found
+        return _to_tensor(structure, inputs[0] if is_dict else inputs)
+    keys = structure if isinstance(structure, dict) else range(len(structure))
+    tensors = [_to_tensor(structure[key], inputs[key]) for key in keys]
+    return dict(zip(keys, tensors)) if isinstance(structure, dict) else tensors
 
 
-def _tensor(like, values):
-    if hasattr(values, "to_tensor"):  # ragged, as tokenizers give
+def _to_tensor(spec: keras.KerasTensor, values: Any) -> Tensor:
+    """Convert `values` to a tensor with the dtype of a model input."""
+    if hasattr(values, "to_tensor"):  # a ragged tensor, as returned by tokenizers
         values = values.to_tensor()
-    return keras.ops.convert_to_tensor(values, dtype=like.dtype)
+    return keras.ops.convert_to_tensor(values, dtype=spec.dtype)

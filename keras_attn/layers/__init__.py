@@ -1,25 +1,27 @@
-"""Attention layers and the blocks made of them."""
+"""Attention layers, and the blocks that are built of them."""
 
-from keras_attn.layers.attention.additive_attention import AdditiveAttention
-from keras_attn.layers.attention.cross_attention import CrossAttention
-from keras_attn.layers.attention.dot_product_attention import DotProductAttention
 from keras_attn.layers.attention.linear_attention import LinearSelfAttention
-from keras_attn.layers.attention.multi_head_attention import MultiHeadAttention
-from keras_attn.layers.attention.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.embedding.token_embedding import TokenEmbedding
-from keras_attn.layers.position.alibi_position_bias import AlibiPositionBias
-from keras_attn.layers.position.learned import PositionEmbedding
-from keras_attn.layers.position.relative_position_bias import RelativePositionBias
-from keras_attn.layers.position.rotary import RotaryPositionEmbedding
-from keras_attn.layers.position.sinusoidal import (
-    SinusoidalPositionEmbedding,
+from keras_attn.layers.attention.multi_head_attention import (
+    CrossAttention,
+    MultiHeadAttention,
+    MultiHeadSelfAttention,
 )
+from keras_attn.layers.attention.single_head import (
+    AdditiveAttention,
+    DotProductAttention,
+)
+from keras_attn.layers.embedding.token_embedding import TokenEmbedding
+from keras_attn.layers.position.bias import AlibiPositionBias, RelativePositionBias
+from keras_attn.layers.position.learned import PositionEmbedding
+from keras_attn.layers.position.rotary import RotaryPositionEmbedding
+from keras_attn.layers.position.sinusoidal import SinusoidalPositionEmbedding
 from keras_attn.layers.recurrent.decoder import RecurrentDecoder
 from keras_attn.layers.recurrent.encoder import RecurrentEncoder
 from keras_attn.layers.transformer.decoder import TransformerDecoder
 from keras_attn.layers.transformer.deep_norm import deep_norm
 from keras_attn.layers.transformer.encoder import TransformerEncoder
 from keras_attn.layers.transformer.feed_forward import FeedForward
+from keras_attn.layers.transformer.residual import Residual
 
 __all__ = [
     "AdditiveAttention",
@@ -34,6 +36,7 @@ __all__ = [
     "RecurrentDecoder",
     "RecurrentEncoder",
     "RelativePositionBias",
+    "Residual",
     "RotaryPositionEmbedding",
     "SinusoidalPositionEmbedding",
     "TokenEmbedding",

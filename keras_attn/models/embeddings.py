@@ -1,32 +1,39 @@
-"""The token embeddings of the two sides of a translation model."""
+"""Source and target token embeddings of translation models."""
 
 from keras_attn import layers
+from keras_attn._types import DTypeLike
 
-__all__ = ["two_embeddings"]
+__all__ = ["translation_embeddings"]
 
 
-def two_embeddings(
-    source_vocabulary_size,
-    target_vocabulary_size,
-    hidden_dim,
-    share_embeddings,
-    dtype,
-):
-    """Embeddings of the source and of the target, which also projects back.
+def translation_embeddings(
+    source_vocabulary_size: int,
+    target_vocabulary_size: int | None,
+    hidden_dim: int,
+    share_embeddings: bool,
+    dtype: DTypeLike | None,
+) -> tuple[layers.TokenEmbedding, layers.TokenEmbedding]:
+    """Return the token embeddings of the source and of the target.
+
+    The target embedding also computes the logits, with `reverse=True`.
 
     Args:
-        source_vocabulary_size: int.
-        target_vocabulary_size: int; None where both sides have one vocabulary.
-        hidden_dim: int, width of the vectors.
-        share_embeddings: bool, whether the target's projection is its embedding and,
-            where there is one vocabulary, both embeddings are one layer.
-        dtype: of the layers.
+        source_vocabulary_size: int, number of source token ids.
+        target_vocabulary_size: int, number of target token ids. None: source and
+            target share one vocabulary.
+        hidden_dim: int, width of the embeddings.
+        share_embeddings: bool, whether the output projection is tied to the target
+            embedding and, with one vocabulary, the same layer embeds both sides.
+        dtype: dtype or dtype policy of the layers.
 
     Returns:
-        A pair of `TokenEmbedding`s.
+        A tuple `(source_embedding, target_embedding)` of `TokenEmbedding` layers,
+        which are the same layer if the embeddings of one vocabulary are shared.
     """
 
-    def embedding(vocabulary_size, name, tie_weights=True):
+    def embedding(
+        vocabulary_size: int, name: str, tie_weights: bool = True
+    ) -> layers.TokenEmbedding:
         return layers.TokenEmbedding(
             vocabulary_size,
             hidden_dim,

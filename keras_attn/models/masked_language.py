@@ -1,9 +1,10 @@
-"""Models of text that is read in both directions at once."""
+"""BERT: a masked language model and a text classifier with the same encoder."""
 
 import keras
 from keras import ops
 
 from keras_attn import layers
+from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.layers.embedding.output_bias import OutputBias
 from keras_attn.layers.embedding.pooling import TokenPooling
@@ -12,53 +13,72 @@ __all__ = ["masked_language_model", "text_classifier"]
 
 
 def masked_language_model(
-    vocabulary_size,
-    num_layers=12,
-    hidden_dim=768,
-    intermediate_dim=3072,
-    num_heads=12,
-    max_length=512,
-    num_token_types=None,
-    dropout=0.1,
-    activation="gelu",
-    layer_norm_epsilon=1e-12,
-    name="masked_language_model",
-    dtype=None,
-):
-    """BERT, which tells the tokens that a mask token stands for from those around.
+    vocabulary_size: int,
+    num_layers: int = 12,
+    hidden_dim: int = 768,
+    intermediate_dim: int = 3072,
+    num_heads: int = 12,
+    *,
+    max_length: int = 512,
+    num_token_types: int | None = None,
+    dropout: float = 0.1,
+    activation: ActivationLike = "gelu",
+    layer_norm_epsilon: float = 1e-12,
+    name: str = "masked_language_model",
+    dtype: DTypeLike | None = None,
+) -> keras.Model:
+    """Return BERT with its masked language modeling head.
 
-    The defaults are the paper's BERT-Base, segments aside. It is trained on texts some
-    of whose tokens were replaced by a mask token, with the tokens that stood there as
-    labels and 0, padding, as the label of all others.
+    The defaults are those of BERT-Base without token types. For training, some tokens
+    of each sequence are replaced by a mask token; the labels are the original tokens at
+    the replaced positions and 0 (padding) at all other positions.
 
     Args:
-        vocabulary_size: int, number of token ids; 0 is padding.
+        vocabulary_size: int, number of token ids. Id 0 is padding.
         num_layers: int, number of encoder blocks.
         hidden_dim: int, model width.
-        intermediate_dim: int, width of the feed-forward networks' middle.
-        num_heads: int, attention heads of each layer; must divide `hidden_dim`.
-        max_length: int, number of learned positions, the longest text there can be.
-        num_token_types: int, number of kinds of segments (BERT's token types: 2, the
-            first and the second sentence); None for a model that knows none.
-        dropout: float in [0, 1).
-        activation: of the feed-forward networks and of the prediction head.
+        intermediate_dim: int, width of the hidden layer of the feed-forward networks.
+        num_heads: int, number of attention heads per layer. Must divide `hidden_dim`.
+        max_length: int, number of learned positions, which is the longest sequence
+            that the model accepts.
+        num_token_types: int, size of the token type embedding; 2 in BERT, for the first
+            and the second sentence of a pair. None: the model has no token types.
+        dropout: float in [0, 1), dropout rate.
+        activation: activation of the feed-forward networks and of the prediction head,
+            a name or a function.
         layer_norm_epsilon: float, epsilon of the normalization layers.
-        name, dtype: of the model and of its layers.
+        name: str, name of the model.
+        dtype: dtype or dtype policy of the layers.
 
     Returns:
-        A `keras.Model` from ids int32 `(B, T)`, its input `"tokens"`, to logits
-        `(B, T, vocabulary_size)`; those at position `t` are of the token at `t`. With
-        `num_token_types` from `{"tokens": (B, T), "segments": (B, T)}`, both int32, where
-        the numbers of the segments begin at 0.
+        A `keras.Model` from token ids, int32 `(B, T)`, to logits
+        `(B, T, vocabulary_size)`. The name of the input is `"token_ids"`. The logits at
+        position `t` are those of the token at `t`. With `num_token_types`, the inputs
+        are `{"token_ids": (B, T), "token_type_ids": (B, T)}`, both int32; token types
+        are numbered from 0.
 
     Raises:
-        ValueError: for sizes that are not positive or do not divide; from the model,
-            for a text longer than `max_length`.
+        ValueError: if a size is not positive, or if `num_heads` does not divide
+            `hidden_dim`. Calling the model raises it for a sequence longer than
+            `max_length`.
 
     Example:
-        >>> model = masked_language_model(8000, num_layers=2)
-        >>> model.compile("adam", training.MaskedCrossentropy())
-        >>> model.fit(ids_with_mask_tokens, ids_under_mask_tokens)
+        >>> import numpy as np
+        >>> from keras_attn import models
+        >>> model = models.masked_language_model(
+        ...     50,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ...     max_length=10,
+        ...     num_token_types=2,
+        ... )
+        >>> token_ids = np.array([[4, 5, 6, 7]])
+        >>> token_type_ids = np.array([[0, 0, 1, 1]])
+        >>> logits = model({"token_ids": token_ids, "token_type_ids": token_type_ids})
+        >>> tuple(logits.shape)
+        (1, 4, 50)
 
     Reference:
         Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for
@@ -87,50 +107,66 @@ def masked_language_model(
 
 
 def text_classifier(
-    vocabulary_size,
-    num_classes,
-    num_layers=12,
-    hidden_dim=768,
-    intermediate_dim=3072,
-    num_heads=12,
-    max_length=512,
-    num_token_types=None,
-    dropout=0.1,
-    pooling="first",
-    activation="gelu",
-    layer_norm_epsilon=1e-12,
-    name="text_classifier",
-    dtype=None,
-):
-    """The encoder of `masked_language_model`, with classes of a whole text above it.
+    vocabulary_size: int,
+    num_classes: int,
+    num_layers: int = 12,
+    hidden_dim: int = 768,
+    intermediate_dim: int = 3072,
+    *,
+    num_heads: int = 12,
+    max_length: int = 512,
+    num_token_types: int | None = None,
+    dropout: float = 0.1,
+    pooling: str = "first",
+    activation: ActivationLike = "gelu",
+    layer_norm_epsilon: float = 1e-12,
+    name: str = "text_classifier",
+    dtype: DTypeLike | None = None,
+) -> keras.Model:
+    """Return the encoder of `masked_language_model` with a classification head.
 
-    Layers up to the last encoder block have the same names in both, so that weights
-    can be copied from a trained masked language model. Between the pooled vector and
-    the logits there is dropout only, not the dense layer with tanh that BERT has there.
+    The layers up to the last encoder block have the same names in both models, so that
+    the weights of a trained masked language model can be copied. The head is dropout
+    and a projection to the logits; it does not have BERT's dense layer with tanh.
 
     Args:
-        vocabulary_size: int, number of token ids; 0 is padding.
+        vocabulary_size: int, number of token ids. Id 0 is padding.
         num_classes: int, number of classes.
-        pooling: `"first"`, the vector of the first token (BERT's class token), or
-            `"mean"`, the mean over the tokens that are not padding, zero where there
-            are none.
-        num_layers, hidden_dim, intermediate_dim, num_heads, max_length, num_token_types,
-            dropout, activation, layer_norm_epsilon, name, dtype: see
-            `masked_language_model`.
+        num_layers: int, number of encoder blocks.
+        hidden_dim: int, model width.
+        intermediate_dim: int, width of the hidden layer of the feed-forward networks.
+        num_heads: int, number of attention heads per layer. Must divide `hidden_dim`.
+        max_length: int, number of learned positions, which is the longest sequence
+            that the model accepts.
+        num_token_types: int or None, size of the token type embedding.
+        dropout: float in [0, 1), dropout rate.
+        pooling: `"first"` pools to the vector of the first token (the class token of
+            BERT), `"mean"` to the mean over all tokens that are not padding, which is
+            zero for a sequence of padding.
+        activation: activation of the feed-forward networks, a name or a function.
+        layer_norm_epsilon: float, epsilon of the normalization layers.
+        name: str, name of the model.
+        dtype: dtype or dtype policy of the layers.
 
     Returns:
-        A `keras.Model` from what `masked_language_model` takes to logits
+        A `keras.Model` from the inputs of `masked_language_model` to logits
         `(B, num_classes)`.
 
     Raises:
-        ValueError: for sizes that are not positive or do not divide, another
-            `pooling`; from the model, for a text longer than `max_length`.
+        ValueError: if a size is not positive, if `num_heads` does not divide
+            `hidden_dim`, or if `pooling` is not supported. Calling the model raises it
+            for a sequence longer than `max_length`.
 
     Example:
-        >>> model = text_classifier(8000, num_classes=3, num_layers=2)
-        >>> for layer in model.layers:
-        ...     if layer.name == "embedding" or layer.name.startswith("encoder_"):
-        ...         layer.set_weights(pretrained.get_layer(layer.name).get_weights())
+        >>> from keras_attn import models
+        >>> sizes = dict(num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+        >>> pretrained = models.masked_language_model(50, **sizes)
+        >>> model = models.text_classifier(50, num_classes=3, **sizes)
+        >>> for name in ("embedding", "position", "norm", "encoder_0"):
+        ...     weights = pretrained.get_layer(name).get_weights()
+        ...     model.get_layer(name).set_weights(weights)
+        >>> model.output_shape
+        (None, 3)
 
     Reference:
         Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), section 4.1.
@@ -153,43 +189,48 @@ def text_classifier(
         layer_norm_epsilon,
         dtype,
     )
-    tokens = inputs["tokens"] if num_token_types else inputs
-    x = TokenPooling(pooling, dtype=dtype, name="pooled")(x, ops.not_equal(tokens, 0))
+    token_ids = inputs["token_ids"] if isinstance(inputs, dict) else inputs
+    padding_mask = ops.not_equal(token_ids, 0)
+    x = TokenPooling(pooling, dtype=dtype, name="pooled")(x, padding_mask)  # (B, D)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
     return keras.Model(inputs, logits, name=name)
 
 
 def _encoder(
-    vocabulary_size,
-    num_layers,
-    hidden_dim,
-    intermediate_dim,
-    num_heads,
-    max_length,
-    num_token_types,
-    dropout,
-    activation,
-    layer_norm_epsilon,
-    dtype,
-):
-    """What both models begin with: the inputs, `(B, T, D)`, and the embedding."""
+    vocabulary_size: int,
+    num_layers: int,
+    hidden_dim: int,
+    intermediate_dim: int,
+    num_heads: int,
+    max_length: int,
+    num_token_types: int | None,
+    dropout: float,
+    activation: ActivationLike,
+    layer_norm_epsilon: float,
+    dtype: DTypeLike | None,
+) -> tuple[
+    keras.KerasTensor | dict[str, keras.KerasTensor],
+    keras.KerasTensor,
+    layers.TokenEmbedding,
+]:
+    """Return the inputs, the hidden states `(B, T, D)` and the token embedding."""
     num_layers = positive_int("num_layers", num_layers)
     max_length = positive_int("max_length", max_length)
     num_token_types = positive_int("num_token_types", num_token_types, optional=True)
     embedding = layers.TokenEmbedding(
         vocabulary_size, hidden_dim, dtype=dtype, name="embedding"
     )
-    inputs = tokens = keras.Input((None,), dtype="int32", name="tokens")
-    x = embedding(tokens)
+    inputs = token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    x = embedding(token_ids)
     x = layers.PositionEmbedding(max_length, dtype=dtype, name="position")(x)
     if num_token_types is not None:
-        segments = keras.Input((None,), dtype="int32", name="segments")
-        inputs = {"tokens": tokens, "segments": segments}
-        # Learned vectors to add, chosen by number, are what it has, and it leaves the
-        # mask of the tokens on the sum, other than `keras.layers.Add`.
-        x = layers.PositionEmbedding(num_token_types, dtype=dtype, name="segment")(
-            x, positions=segments
+        token_type_ids = keras.Input((None,), dtype="int32", name="token_type_ids")
+        inputs = {"token_ids": token_ids, "token_type_ids": token_type_ids}
+        # `PositionEmbedding` adds a learned vector per id and, unlike
+        # `keras.layers.Add`, keeps the padding mask of the tokens.
+        x = layers.PositionEmbedding(num_token_types, dtype=dtype, name="token_type")(
+            x, positions=token_type_ids
         )
     x = keras.layers.LayerNormalization(
         epsilon=layer_norm_epsilon, dtype=dtype, name="norm"

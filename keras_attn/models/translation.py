@@ -1,78 +1,94 @@
-"""Translation models."""
+"""Transformer encoder-decoder models for translation."""
+
+from collections.abc import Callable, Sequence
 
 import keras
 
 from keras_attn import layers
+from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
-from keras_attn.models.embeddings import two_embeddings
+from keras_attn.models.embeddings import translation_embeddings
 
 __all__ = ["transformer_translator"]
 
 
 def transformer_translator(
-    source_vocabulary_size,
-    target_vocabulary_size=None,
-    num_layers=6,
-    hidden_dim=512,
-    intermediate_dim=2048,
-    num_heads=8,
-    dropout=0.1,
-    normalize_first=False,
-    share_embeddings=True,
-    activation="relu",
-    name="transformer_translator",
-    dtype=None,
-):
-    """The encoder-decoder Transformer for translation, as a Functional model.
+    source_vocabulary_size: int,
+    target_vocabulary_size: int | None = None,
+    num_layers: int | Sequence[int] = 6,
+    hidden_dim: int = 512,
+    intermediate_dim: int = 2048,
+    *,
+    num_heads: int = 8,
+    dropout: float = 0.1,
+    normalize_first: bool = False,
+    share_embeddings: bool = True,
+    activation: ActivationLike = "relu",
+    name: str = "transformer_translator",
+    dtype: DTypeLike | None = None,
+) -> keras.Model:
+    """Return a Transformer encoder-decoder for translation.
 
-    The defaults are the paper's base model; the big one is `hidden_dim=1024,
+    The defaults are the base model of the paper, which has 63,082,496 parameters with a
+    shared vocabulary of 37,000 tokens. The big model is `hidden_dim=1024,
     intermediate_dim=4096, num_heads=16, dropout=0.3`.
 
     Args:
-        source_vocabulary_size: int, number of source token ids; 0 is padding.
-        target_vocabulary_size: int, number of target token ids; 0 is padding.
-            Default: source and target share one vocabulary.
-        num_layers: int, number of encoder blocks and of decoder blocks; or a pair.
+        source_vocabulary_size: int, number of source token ids. Id 0 is padding.
+        target_vocabulary_size: int, number of target token ids. Id 0 is padding.
+            None: source and target share one vocabulary.
+        num_layers: int, number of encoder blocks and of decoder blocks, or a pair of
+            ints `(num_encoder_layers, num_decoder_layers)`.
         hidden_dim: int, model width.
-        intermediate_dim: int, width of the feed-forward networks' middle.
-        num_heads: int, attention heads of each layer; must divide `hidden_dim`.
-        dropout: float in [0, 1).
-        normalize_first: bool, whether blocks normalize their branches' inputs; each
-            stack then ends with a normalization of its own.
-        share_embeddings: bool. True: the output projection is the target embedding,
-            and where there is one vocabulary, so is the source embedding. False:
-            three matrices.
-        activation: of the feed-forward networks.
-        name, dtype: of the model and of its layers.
+        intermediate_dim: int, width of the hidden layer of the feed-forward networks.
+        num_heads: int, number of attention heads per layer. Must divide `hidden_dim`.
+        dropout: float in [0, 1), dropout rate.
+        normalize_first: bool, whether the blocks are pre-norm. A final layer
+            normalization then follows the encoder and the decoder.
+        share_embeddings: bool. True: the output projection is tied to the target
+            embedding and, with one vocabulary, to the source embedding as well. False:
+            the model has three separate matrices.
+        activation: activation of the feed-forward networks, a name or a function.
+        name: str, name of the model.
+        dtype: dtype or dtype policy of the layers.
 
     Returns:
-        A `keras.Model` from `{"source": int32 (B, S), "target": int32 (B, T)}` to
-        logits `(B, T, target vocabulary)`.
+        A `keras.Model` from `{"source": (B, S), "target": (B, T)}`, both int32, to
+        logits `(B, T, V)`, where V is the size of the target vocabulary.
 
     Raises:
-        ValueError: for sizes that are not positive or do not divide.
+        ValueError: if a size is not positive, or if `num_heads` does not divide
+            `hidden_dim`.
 
     Example:
-        >>> model = transformer_translator(37000)
-        >>> model.count_params()
-        63082496
+        >>> import numpy as np
+        >>> from keras_attn import models
+        >>> model = models.transformer_translator(
+        ...     50, 60, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2
+        ... )
+        >>> source, target = np.array([[4, 5, 6, 0]]), np.array([[2, 7, 8]])
+        >>> tuple(model({"source": source, "target": target}).shape)
+        (1, 3, 60)
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need"
         (https://arxiv.org/abs/1706.03762).
     """
-    pair = isinstance(num_layers, (tuple, list))
-    encoder_layers, decoder_layers = (
-        positive_int("num_layers", number)
-        for number in (num_layers if pair else (num_layers, num_layers))
+    pair = num_layers if isinstance(num_layers, (tuple, list)) else [num_layers] * 2
+    num_encoder_layers, num_decoder_layers = (
+        positive_int("num_layers", number) for number in pair
     )
 
-    def embed(embedding, ids, name):
+    def embed(
+        embedding: layers.TokenEmbedding, ids: keras.KerasTensor, name: str
+    ) -> keras.KerasTensor:
         x = embedding(ids)
         x = layers.SinusoidalPositionEmbedding(dtype=dtype, name=f"{name}_position")(x)
         return keras.layers.Dropout(dropout, dtype=dtype, name=f"{name}_dropout")(x)
 
-    def block(layer_class, name):
+    def block(
+        layer_class: Callable[..., keras.layers.Layer], name: str
+    ) -> keras.layers.Layer:
         return layer_class(
             intermediate_dim,
             num_heads,
@@ -83,14 +99,14 @@ def transformer_translator(
             name=name,
         )
 
-    def end(x, name):
+    def final_norm(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
         if not normalize_first:
             return x
         return keras.layers.LayerNormalization(
             epsilon=1e-5, dtype=dtype, name=f"{name}_norm"
         )(x)
 
-    source_embedding, target_embedding = two_embeddings(
+    source_embedding, target_embedding = translation_embeddings(
         source_vocabulary_size,
         target_vocabulary_size,
         hidden_dim,
@@ -99,13 +115,13 @@ def transformer_translator(
     )
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
-    encoded = embed(source_embedding, source, "source")
-    for i in range(encoder_layers):
+    encoded = embed(source_embedding, source, "source")  # (B, S, D)
+    for i in range(num_encoder_layers):
         encoded = block(layers.TransformerEncoder, f"encoder_{i}")(encoded)
-    encoded = end(encoded, "encoder")
-    decoded = embed(target_embedding, target, "target")
-    for i in range(decoder_layers):
+    encoded = final_norm(encoded, "encoder")
+    decoded = embed(target_embedding, target, "target")  # (B, T, D)
+    for i in range(num_decoder_layers):
         decoded = block(layers.TransformerDecoder, f"decoder_{i}")(decoded, encoded)
-    decoded = end(decoded, "decoder")
-    logits = target_embedding(decoded, reverse=True)
+    decoded = final_norm(decoded, "decoder")
+    logits = target_embedding(decoded, reverse=True)  # (B, T, V)
     return keras.Model({"source": source, "target": target}, logits, name=name)

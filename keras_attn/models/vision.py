@@ -1,71 +1,88 @@
-"""Models of images."""
+"""Vision Transformers."""
+
+from typing import Any
 
 import keras
 
 from keras_attn import layers
+from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import is_int, positive_int
 
 __all__ = ["vision_transformer"]
 
 
 def vision_transformer(
-    image_size,
-    num_classes,
-    patch_size=16,
-    num_layers=12,
-    hidden_dim=768,
-    intermediate_dim=3072,
-    num_heads=12,
-    dropout=0.0,
-    pooling="token",
-    num_channels=3,
-    activation="gelu",
-    layer_norm_epsilon=1e-6,
-    name="vision_transformer",
-    dtype=None,
+    image_size: int | tuple[int, int],
+    num_classes: int | None,
+    patch_size: int = 16,
+    num_layers: int = 12,
+    hidden_dim: int = 768,
     *,
-    qkv_bias=True,
-):
-    """The Vision Transformer, which classifies an image by its patches.
+    intermediate_dim: int = 3072,
+    num_heads: int = 12,
+    dropout: float = 0.0,
+    pooling: str = "token",
+    num_channels: int = 3,
+    activation: ActivationLike = "gelu",
+    layer_norm_epsilon: float = 1e-6,
+    name: str = "vision_transformer",
+    dtype: DTypeLike | None = None,
+    qkv_bias: bool = True,
+) -> keras.Model:
+    """Return a Vision Transformer that classifies images.
 
-    The defaults are the paper's ViT-Base with patches of 16 x 16.
+    The defaults are the paper's ViT-Base with patches of 16 x 16 pixels.
 
-    An image becomes a row of patches, line by line, each projected to a vector that
-    gets a learned one for its position. With `pooling="token"` a class token stands
-    before them, whose final vector is the image's. Its learned vector and that of its
-    position would only ever be added up, so they are one weight here, the first of
-    layer `"position"`: a model that has two is copied by putting their sum there.
+    The image is split into patches, in row-major order. Each patch is projected to a
+    vector, to which a learned position embedding is added. With `pooling="token"` a
+    class token precedes the patches, and its final hidden state is classified. The
+    class token and its position embedding are one weight, the first row of the layer
+    `"position"`: to copy the weights of a model that has both, assign their sum.
 
     Args:
-        image_size: int, or a pair of ints, height and width, in pixels.
-        num_classes: int, number of classes. None: no head, the model ends with the
-            last normalization.
-        patch_size: int, pixels along a patch's sides; must divide both of the image's.
+        image_size: int or pair of ints `(height, width)`, in pixels.
+        num_classes: int, number of classes. None: the model has no head and ends with
+            the final normalization.
+        patch_size: int, side of a patch in pixels. Must divide the height and the
+            width.
         num_layers: int, number of encoder blocks.
         hidden_dim: int, model width.
-        intermediate_dim: int, width of the feed-forward networks' middle.
-        num_heads: int, attention heads of each layer; must divide `hidden_dim`.
-        dropout: float in [0, 1).
-        pooling: `"token"`, or `"mean"` for the mean over all patches, with no class
-            token.
-        num_channels: int, channels of an image.
-        activation: of the feed-forward networks.
+        intermediate_dim: int, width of the hidden layer of the feed-forward networks.
+        num_heads: int, number of attention heads per layer. Must divide `hidden_dim`.
+        dropout: float in [0, 1), dropout rate.
+        pooling: `"token"` classifies the class token, `"mean"` the mean over all
+            patches, without a class token.
+        num_channels: int, number of channels of the images.
+        activation: activation of the feed-forward networks, a name or a function.
         layer_norm_epsilon: float, epsilon of the normalization layers.
-        name, dtype: of the model and of its layers.
-        qkv_bias: bool, whether queries, keys and values are projected with biases.
+        name: str, name of the model.
+        dtype: dtype or dtype policy of the layers.
+        qkv_bias: bool, whether the projections of query, key and value have biases.
 
     Returns:
-        A `keras.Model` from floats `(B, height, width, num_channels)`, its input
-        `"image"`, to logits `(B, num_classes)`; without a head, to
-        `(B, positions, hidden_dim)`, the class token first, if there is one.
+        A `keras.Model` from images, float `(B, height, width, num_channels)`, to logits
+        `(B, num_classes)`. The name of the input is `"image"`. Without a head, the
+        output is `(B, T, hidden_dim)`, with one position per patch after that of the
+        class token, if there is one.
 
     Raises:
-        ValueError: for sizes that are not positive, an image that the patches or a
-            width that the heads do not divide, another `pooling`.
+        ValueError: if a size is not positive, if `patch_size` does not divide the
+            height and the width, if `num_heads` does not divide `hidden_dim`, or if
+            `pooling` is not supported.
 
     Example:
-        >>> model = vision_transformer(32, 10, patch_size=4, num_layers=2)
-        >>> model(keras.random.normal((1, 32, 32, 3))).shape
+        >>> import numpy as np
+        >>> from keras_attn import models
+        >>> model = models.vision_transformer(
+        ...     8,
+        ...     10,
+        ...     patch_size=4,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ... )
+        >>> tuple(model(np.ones((1, 8, 8, 3), "float32")).shape)
         (1, 10)
 
     Reference:
@@ -73,7 +90,7 @@ def vision_transformer(
         (https://arxiv.org/abs/2010.11929); the mean over patches: appendix D.3.
     """
     patch_size = positive_int("patch_size", patch_size)
-    height, width = _sides(image_size, patch_size)
+    height, width = _height_and_width(image_size, patch_size)
     num_classes = positive_int("num_classes", num_classes, optional=True)
     num_layers = positive_int("num_layers", num_layers)
     hidden_dim = positive_int("hidden_dim", hidden_dim)
@@ -82,25 +99,9 @@ def vision_transformer(
         raise ValueError(
             f"`pooling` must be 'token' or 'mean'. Received: pooling={pooling!r}"
         )
-    length = (height // patch_size) * (width // patch_size)
 
     image = keras.Input((height, width, num_channels), name="image")
-    x = keras.layers.Conv2D(
-        hidden_dim,
-        patch_size,
-        strides=patch_size,
-        data_format="channels_last",
-        dtype=dtype,
-        name="patches",
-    )(image)
-    x = keras.layers.Reshape((length, hidden_dim), dtype=dtype, name="row")(x)
-    if pooling == "token":
-        length += 1
-        # Zeros, to which the learned vector of the first position is added.
-        x = keras.layers.ZeroPadding1D(
-            (1, 0), data_format="channels_last", dtype=dtype, name="class_token"
-        )(x)
-    x = layers.PositionEmbedding(length, dtype=dtype, name="position")(x)
+    x = _embed_patches(image, patch_size, hidden_dim, pooling == "token", dtype)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
     for i in range(num_layers):
         attention = None
@@ -130,7 +131,7 @@ def vision_transformer(
     if num_classes is None:
         return keras.Model(image, x, name=name)
     if pooling == "token":
-        x = x[:, 0]
+        x = x[:, 0]  # (B, D)
     else:
         x = keras.layers.GlobalAveragePooling1D(
             data_format="channels_last", dtype=dtype, name="mean"
@@ -139,21 +140,56 @@ def vision_transformer(
     return keras.Model(image, logits, name=name)
 
 
-def _sides(image_size, patch_size):
-    """Height and width, of an int or a pair; an error if patches do not fill them."""
-    sides = (image_size, image_size) if is_int(image_size) else image_size
+def _embed_patches(
+    image: keras.KerasTensor,
+    patch_size: int,
+    hidden_dim: int,
+    has_class_token: bool,
+    dtype: DTypeLike | None,
+) -> keras.KerasTensor:
+    """Project the patches of `(B, height, width, C)` to `(B, T, hidden_dim)`."""
+    _, height, width, _ = image.shape
+    length = (height // patch_size) * (width // patch_size)
+    x = keras.layers.Conv2D(
+        hidden_dim,
+        patch_size,
+        strides=patch_size,
+        data_format="channels_last",
+        dtype=dtype,
+        name="patches",
+    )(image)
+    x = keras.layers.Reshape((length, hidden_dim), dtype=dtype, name="sequence")(x)
+    if has_class_token:
+        length += 1
+        # Zeros, to which the learned embedding of the first position is added.
+        x = keras.layers.ZeroPadding1D(
+            (1, 0), data_format="channels_last", dtype=dtype, name="class_token"
+        )(x)
+    return layers.PositionEmbedding(length, dtype=dtype, name="position")(x)
+
+
+def _height_and_width(
+    image_size: int | tuple[int, int], patch_size: int
+) -> tuple[int, int]:
+    """Return the height and width, validated.
+
+    Raises:
+        ValueError: if `image_size` is not a positive int or a pair of them, or if
+            `patch_size` does not divide it.
+    """
+    sides: Any = (image_size, image_size) if is_int(image_size) else image_size
     if (
         not isinstance(sides, (tuple, list))
         or len(sides) != 2
         or not all(is_int(side) and side > 0 for side in sides)
     ):
         raise ValueError(
-            "`image_size` must be a positive int or a pair of them, height and width. "
-            f"Received: image_size={image_size!r}"
+            "`image_size` must be a positive int or a pair of positive ints, the "
+            f"height and the width. Received: image_size={image_size!r}"
         )
     if any(side % patch_size for side in sides):
         raise ValueError(
             "`patch_size` must divide the height and the width of the image. "
             f"Received: patch_size={patch_size}, image_size={image_size!r}"
         )
-    return tuple(map(int, sides))
+    return int(sides[0]), int(sides[1])

@@ -1,27 +1,29 @@
-"""Kernels and what low-rank adapters add to them."""
+"""Weights with a low-rank adapter (LoRA) added."""
 
 from keras import ops
 
-__all__ = ["merged"]
+from keras_attn._types import Tensor
+
+__all__ = ["merge_adapter"]
 
 
-def merged(kernel, adapter_a, adapter_b, scale):
-    """`kernel + scale * adapter_a @ adapter_b`, summed in float32.
+def merge_adapter(
+    weight: Tensor, lora_a: Tensor, lora_b: Tensor, scale: float
+) -> Tensor:
+    """Return `weight + scale * lora_a @ lora_b`, summed in float32.
 
     Args:
-        kernel: `(..., D)`, of any float dtype.
-        adapter_a: `(..., rank)` float32.
-        adapter_b: `(rank, D)` float32.
-        scale: float.
+        weight: `(..., D)`, of any float dtype.
+        lora_a: `(..., rank)` float32.
+        lora_b: `(rank, D)` float32.
+        scale: Factor of the adapter.
 
     Returns:
-        A tensor of the kernel's shape and dtype.
+        A tensor of the shape and dtype of `weight`.
 
     Reference:
         Hu et al. 2021, "LoRA", section 4.1 (https://arxiv.org/abs/2106.09685).
     """
-    kernel = ops.convert_to_tensor(kernel)
-    product = ops.matmul(
-        ops.convert_to_tensor(adapter_a), ops.convert_to_tensor(adapter_b)
-    )
-    return ops.cast(ops.cast(kernel, "float32") + scale * product, kernel.dtype)
+    weight = ops.convert_to_tensor(weight)
+    product = ops.matmul(ops.convert_to_tensor(lora_a), ops.convert_to_tensor(lora_b))
+    return ops.cast(ops.cast(weight, "float32") + scale * product, weight.dtype)

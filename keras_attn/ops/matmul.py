@@ -1,98 +1,135 @@
-"""The product of rows with a kernel, and what makes it fast where rows are few.
+"""Products of activations and weights, with a faster layout for decoding steps.
 
-A decoding step multiplies a handful of rows with every kernel of a model, and takes as
-long as it takes to read the kernels. Compilers differ in how fast they read: XLA on
-the CPU reads a kernel that stands on the left of the product, stored as
-`(outputs, inputs)`, two to three times as fast as one that stands on the right. So a
-compiled loop transposes kernels once, before its first step.
+A decoding step multiplies a handful of rows with every weight of a model, so its time
+is the time to read the weights. XLA on the CPU reads a weight that is the left operand
+of the product, stored as `(outputs, inputs)`, two to three times as fast as one that is
+the right operand. A compiled decoding loop therefore transposes its weights once,
+before the first step.
 
-What comes before the loop (the encoder, the prompt) takes the kernels as they are: it
-uses each but once, which does not repay a transpose of its own, and XLA makes one for
-each place that asks for it.
+The computation before the loop (the encoder, the prefill) uses the weights as they are:
+it reads each of them only once, which does not repay a transpose, and XLA would compute
+the transpose again at each use.
 """
 
 import contextvars
 import math
+import types
 
 from keras import ops
 
-__all__ = ["KernelsTransposedOnce", "rows_by_kernel", "rows_by_transposed"]
+from keras_attn._types import Tensor
 
-_CURRENT = contextvars.ContextVar("kernels_transposed_once", default=None)
+__all__ = ["TransposedWeights", "matmul_transposed_weight", "matmul_weight"]
+
+_CURRENT: contextvars.ContextVar["TransposedWeights | None"] = contextvars.ContextVar(
+    "transposed_weights", default=None
+)
 
 
-class KernelsTransposedOnce:
-    """A context in which `rows_by_kernel` transposes each kernel at its first use.
+class TransposedWeights:
+    """A context in which `matmul_weight` transposes each weight at its first use.
 
-    Enter it where a loop is traced, with the first use before the loop: the loop then
-    finds the transposed kernels outside itself.
+    Enter it while a loop is traced, and use each weight once before the loop: the
+    transposed weights are then computed outside the loop.
 
     Attributes:
-        zero: a scalar that is 0 without the compiler's knowing it, for the loop's body
-            to set; see `rows_by_transposed`. None before the loop, where the kernels
-            are multiplied as they are.
+        opaque_zero: A scalar that is always 0, but not provably so for the compiler.
+            The body of the loop sets it; see `matmul_transposed_weight`. `None` before
+            the loop, where weights are multiplied as they are.
     """
 
-    def __init__(self):
-        self.zero = None
-        self._transposed = {}
+    def __init__(self) -> None:
+        self.opaque_zero: Tensor | None = None
+        self._transposed: dict[int, Tensor] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> "TransposedWeights":
         self._token = _CURRENT.set(self)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
         _CURRENT.reset(self._token)
 
-    def transposed(self, owner, kernel, width):
-        """`kernel` `(I, O)`, of the layer `owner`, as `(O, I)`; I is the `width`."""
+    def get(self, owner: object, weight: Tensor, input_dim: int) -> Tensor:
+        """Return the transpose `(O, I)` of a weight, computed at the first call.
+
+        Args:
+            owner: The layer of the weight; a layer has one weight here.
+            weight: `(I, O)`, or with several axes for I or O.
+            input_dim: I.
+        """
         if id(owner) not in self._transposed:
-            self._transposed[id(owner)] = _transposed(kernel, width)
+            self._transposed[id(owner)] = _transpose(weight, input_dim)
         return self._transposed[id(owner)]
 
 
-def rows_by_kernel(rows, kernel, bias, owner, length=None):
-    """`rows` times `kernel`, plus `bias`.
+def matmul_weight(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    owner: object,
+    length: int | None = None,
+) -> Tensor:
+    """Return `inputs @ weight + bias`.
 
     Args:
-        rows: `(B * T, I)`.
-        kernel: `(I, O)`, or with several axes in the place of I or of O.
-        bias: `(O,)`, or None.
-        owner: the layer the kernel is of.
-        length: T where it is known. 1 is a decoding step.
+        inputs: `(B * T, I)`.
+        weight: `(I, O)`, or with several axes for I or O.
+        bias: `(O,)`, or `None`.
+        owner: The layer of the weight.
+        length: T if it is known. 1 is a decoding step.
 
     Returns:
         `(B * T, O)`.
     """
-    kernels = _CURRENT.get()
-    if kernels is not None:
-        transposed = kernels.transposed(owner, kernel, rows.shape[1])
-        if length == 1 and kernels.zero is not None:
-            return rows_by_transposed(rows, transposed, bias)
-    if len(kernel.shape) > 2:
-        kernel = ops.reshape(kernel, (rows.shape[1], -1))
-    outputs = ops.matmul(rows, kernel)
+    transposed_weights = _CURRENT.get()
+    if transposed_weights is not None:
+        transposed = transposed_weights.get(owner, weight, inputs.shape[1])
+        if length == 1 and transposed_weights.opaque_zero is not None:
+            return matmul_transposed_weight(inputs, transposed, bias)
+    if len(weight.shape) > 2:
+        weight = ops.reshape(weight, (inputs.shape[1], -1))
+    outputs = ops.matmul(inputs, weight)
     return outputs if bias is None else ops.add(outputs, bias)
 
 
-def rows_by_transposed(rows, transposed, bias=None):
-    """`rows` `(R, I)` times the transpose of `transposed` `(O, I)`, plus `bias`."""
-    outputs = ops.matmul(transposed, ops.transpose(rows))
-    # Something has to stand between the product and its transpose, or XLA takes the
-    # two for a product with the kernel on the right.
+def matmul_transposed_weight(
+    inputs: Tensor, transposed: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Return `inputs @ transpose(transposed) + bias`.
+
+    Args:
+        inputs: `(B * T, I)`.
+        transposed: The transposed weight, `(O, I)`.
+        bias: `(O,)`, or `None`.
+
+    Returns:
+        `(B * T, O)`.
+    """
+    outputs = ops.matmul(transposed, ops.transpose(inputs))
+    # An operation between the product and its transpose is required: otherwise XLA
+    # rewrites the two as a product with the weight on the right.
     if bias is not None:
         outputs = ops.add(outputs, ops.expand_dims(bias, 1))
     else:
-        kernels = _CURRENT.get()
-        if kernels is not None and kernels.zero is not None:
-            outputs = ops.add(outputs, ops.cast(kernels.zero, outputs.dtype))
+        transposed_weights = _CURRENT.get()
+        if transposed_weights is not None:
+            zero = transposed_weights.opaque_zero
+            if zero is not None:
+                outputs = ops.add(outputs, ops.cast(zero, outputs.dtype))
     return ops.transpose(outputs)
 
 
-def _transposed(kernel, width):
-    """`kernel`, whose first axes are of `width` entries, as a matrix `(O, width)`."""
-    axes = range(len(kernel.shape))
-    inputs = next(n for n in axes if math.prod(kernel.shape[: n + 1]) == width) + 1
-    # As it is and then reshaped: the other way round XLA copies it twice.
-    kernel = ops.transpose(kernel, (*axes[inputs:], *axes[:inputs]))
-    return ops.reshape(kernel, (-1, width))
+def _transpose(weight: Tensor, input_dim: int) -> Tensor:
+    """Return a weight whose first axes have `input_dim` entries as `(O, input_dim)`."""
+    axes = range(len(weight.shape))
+    num_input_axes = 1 + next(
+        n for n in axes if math.prod(weight.shape[: n + 1]) == input_dim
+    )
+    # Transpose first, then reshape: in the other order XLA makes two copies.
+    weight = ops.transpose(weight, (*axes[num_input_axes:], *axes[:num_input_axes]))
+    return ops.reshape(weight, (-1, input_dim))

@@ -1,4 +1,7 @@
-"""Text in, text or vectors out, and SavedModels of it. Needs the TensorFlow backend."""
+"""Models with their tokenizers, as TensorFlow functions and SavedModels.
+
+This subpackage requires the TensorFlow backend.
+"""
 
 from keras_attn.serving.export_language_model import export_language_model
 from keras_attn.serving.export_text_model import export_text_model

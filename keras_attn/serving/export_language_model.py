@@ -1,68 +1,100 @@
-"""A trained language model as a SavedModel that continues text."""
+"""Export of a language model and its tokenizer as a SavedModel."""
 
+import os
+import pathlib
+
+import keras
+
+from keras_attn.decoding import Strategy
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_generator import TextGenerator
+from keras_attn.text import Tokenizer
 
 __all__ = ["export_language_model"]
 
 
 def export_language_model(
-    model,
-    path,
-    tokenizer,
-    strategy=None,
-    max_length=128,
-    max_prompt_length=256,
-    overwrite=False,
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    tokenizer: Tokenizer,
+    strategy: Strategy | None = None,
+    max_new_tokens: int = 128,
     *,
-    target=None,
-    jit_compile="auto",
-):
-    """Writes a SavedModel that continues text, of any batch size and length.
+    max_prompt_length: int = 256,
+    overwrite: bool = False,
+    target: str | None = None,
+    jit_compile: bool | str = "auto",
+) -> pathlib.Path:
+    """Write a SavedModel that continues text, for any batch size and length.
 
-    TensorFlow and tensorflow_text alone load it. Signatures:
+    Loading it requires only TensorFlow and tensorflow_text. It has these signatures:
 
-    - `serving_default`: `text` string `(B,)`, the prompt, to `text` string `(B,)`, its
-      continuation without the prompt (a space between them is its first character),
-      and `score` float32 `(B,)`, as the strategy says. An empty prompt gives a text
-      from its start; bytes that are not UTF-8 are read as U+FFFD.
-    - `n_best`: `text` likewise to `texts` string `(B, R)` and `scores` float32
-      `(B, R)`, the best first, as many as the strategy gives. Missing ones are blank,
-      with the score minus infinity.
-    - `generate_ids`: `prompt` int32 `(B, P)`, padded at the end with the tokenizer's
-      `padding_id`, to `token_ids`, `scores` and `lengths` as
-      `keras_attn.decoding.generate` gives them. A prompt is to begin with the start
-      token; a row of padding is read as that token alone. A long prompt keeps its
-      first token and the last of the others.
+    - `serving_default`: from `text`, string `(B,)`, the prompts, to `text`, string
+      `(B,)`, the continuations without the prompts, and `score`, float32 `(B,)`, the
+      score of the strategy. If there is a space between prompt and continuation, it is
+      the first character of the continuation. An empty prompt generates a text from its
+      beginning. Bytes that are not UTF-8 are read as U+FFFD.
+    - `n_best`: from `text`, string `(B,)`, to `texts`, string `(B, R)`, and `scores`,
+      float32 `(B, R)`: all hypotheses that the strategy returns, best first. Missing
+      hypotheses are blank and their score is minus infinity.
+    - `generate_ids`: from `prompt`, int32 `(B, P)`, padded at the end with the
+      tokenizer's `padding_id`, to `token_ids`, `scores` and `lengths` as returned by
+      `keras_attn.decoding.generate`. A prompt begins with the start token; a prompt of
+      padding only is read as the start token. Longer prompts than `max_prompt_length`
+      are truncated to their first token and the last of the others.
 
-    The folder is written under a temporary name and renamed: a failed export leaves
-    nothing behind. `non_core_ops.json` in it lists the ops that TensorFlow alone does
-    not have.
+    The folder is written under a temporary name and then renamed, so a failed export
+    leaves no files. The file `non_core_ops.json` in it lists the ops that are not part
+    of TensorFlow itself.
 
     Args:
-        model: a language model, from ids `(B, T)`, its only input, to logits.
-        path: folder to make; folders above it are made as well.
-        tokenizer: one of `keras_attn.text`'s tokenizers.
-        strategy, max_length, max_prompt_length, target, jit_compile: see
-            `TextGenerator`. What XLA is to compile, it compiles where it is served,
-            at the first request of each batch size, powers of two.
-        overwrite: bool, whether to replace what is at `path`.
+        model: A language model, from token ids `(B, T)`, its only input, to logits
+            `(B, T, V)`.
+        path: Path of the folder to create. Missing parent folders are created as well.
+        tokenizer: A tokenizer of `keras_attn.text`.
+        strategy, max_new_tokens, max_prompt_length, target, jit_compile: See
+            `TextGenerator`. XLA compiles in the process that serves the SavedModel, at
+            the first request of each batch size (rounded up to a power of two).
+        overwrite: Whether to replace an existing SavedModel at `path`.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
-        OSError: if `path` cannot be written.
-        RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose ids do not fit the model, a model
-            with more inputs, or one that cannot be decoded step by step.
+        FileExistsError: If `path` exists and `overwrite` is False, or it is not a
+            SavedModel.
+        OSError: If `path` cannot be written.
+        RuntimeError: If the Keras backend is not TensorFlow.
+        ValueError: If the tokenizer cannot be exported or its ids do not fit the model,
+            the model has several inputs, or it cannot be decoded step by step.
 
     Example:
-        >>> export_language_model(model, "writer", tokenizer, Sampling(top_p=0.95))
-        >>> import tensorflow as tf, tensorflow_text  # in another process
-        >>> loaded = tf.saved_model.load("writer")
-        >>> loaded.signatures["serving_default"](tf.constant(["def __init__("]))
+        >>> import tempfile
+        >>> import tensorflow as tf
+        >>> from keras_attn.models import causal_language_model
+        >>> from keras_attn.serving import export_language_model
+        >>> from keras_attn.text import CharacterTokenizer
+        >>> tokenizer = CharacterTokenizer.train(["I go to school."], 20)
+        >>> model = causal_language_model(
+        ...     tokenizer.vocabulary_size,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = export_language_model(
+        ...         model,
+        ...         f"{folder}/writer",
+        ...         tokenizer,
+        ...         max_new_tokens=4,
+        ...         max_prompt_length=8,
+        ...         jit_compile=False,
+        ...     )
+        ...     loaded = tf.saved_model.load(path)
+        >>> outputs = loaded.signatures["serving_default"](tf.constant(["I go"]))
+        >>> sorted(outputs)
+        ['score', 'text']
     """
     path = saved_model.check_path(path, overwrite)
     tokenizer.check_export()
@@ -70,7 +102,7 @@ def export_language_model(
         model,
         tokenizer,
         strategy,
-        max_length,
+        max_new_tokens,
         max_prompt_length,
         target=target,
         jit_compile=jit_compile,

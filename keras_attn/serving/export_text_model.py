@@ -1,48 +1,80 @@
-"""A trained model of texts as a SavedModel that takes text."""
+"""Export of an encoder or classifier and its tokenizer as a SavedModel."""
+
+import os
+import pathlib
+from collections.abc import Sequence
+
+import keras
 
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_model import TextModel
+from keras_attn.text import Tokenizer
 
 __all__ = ["export_text_model"]
 
 
 def export_text_model(
-    model, path, tokenizer, max_length=256, labels=None, overwrite=False
-):
-    """Writes a SavedModel from texts to vectors or classes, for any number of texts.
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    tokenizer: Tokenizer,
+    max_length: int = 256,
+    labels: Sequence[str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Write a SavedModel from texts to vectors or classes, for any batch size.
 
-    For sentence embeddings, classifiers, hidden states. TensorFlow and tensorflow_text
-    alone load it. Signature `serving_default`: `text` string `(B,)` to `output`, what
-    the model gives for each text `(B, ...)`; with `labels` also to `label` string
-    `(B,)`, the most likely class, and `probabilities` float32 `(B, number of classes)`.
-    Texts are read between a start and an end token; bytes that are not UTF-8 are read
-    as U+FFFD.
+    It is meant for sentence embeddings, classifiers and hidden states. Loading it
+    requires only TensorFlow and tensorflow_text. Its signature `serving_default` is
+    from `text`, string `(B,)`, to `output` `(B, ...)`, the output of the model for each
+    text. With `labels`, it also returns `label`, string `(B,)`, the most probable
+    class, and `probabilities`, float32 `(B, number of classes)`. A start and an end
+    token are added to each text. Bytes that are not UTF-8 are read as U+FFFD.
 
-    The folder is written under a temporary name and renamed: a failed export leaves
-    nothing behind. `non_core_ops.json` in it lists the ops that TensorFlow alone does
-    not have.
+    The folder is written under a temporary name and then renamed, so a failed export
+    leaves no files. The file `non_core_ops.json` in it lists the ops that are not part
+    of TensorFlow itself.
 
     Args:
-        model: from token ids `(B, T)`, its only input, to one tensor a text `(B, ...)`.
-        path: folder to make; folders above it are made as well.
-        tokenizer, max_length, labels: see `TextModel`.
-        overwrite: bool, whether to replace what is at `path`.
+        model: A model from token ids `(B, T)`, its only input, to one output
+            `(B, ...)`.
+        path: Path of the folder to create. Missing parent folders are created as well.
+        tokenizer, max_length, labels: See `TextModel`.
+        overwrite: Whether to replace an existing SavedModel at `path`.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
-        OSError: if `path` cannot be written.
-        RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose ids do not fit the model, a model
-            with other inputs, labels that do not fit the output.
+        FileExistsError: If `path` exists and `overwrite` is False, or it is not a
+            SavedModel.
+        OSError: If `path` cannot be written.
+        RuntimeError: If the Keras backend is not TensorFlow.
+        ValueError: If the tokenizer cannot be exported or its ids do not fit the model,
+            the model has other inputs, or `labels` do not fit the output.
 
     Example:
-        >>> export_text_model(model, "embedder", tokenizer)
-        >>> import tensorflow as tf, tensorflow_text  # in another process
-        >>> loaded = tf.saved_model.load("embedder")
-        >>> loaded.signatures["serving_default"](tf.constant(["a text"]))["output"]
+        >>> import tempfile
+        >>> import tensorflow as tf
+        >>> from keras_attn.models import text_classifier
+        >>> from keras_attn.serving import export_text_model
+        >>> from keras_attn.text import CharacterTokenizer
+        >>> texts = ["a good film", "a bad film"]
+        >>> tokenizer = CharacterTokenizer.train(texts, 20)
+        >>> model = text_classifier(
+        ...     tokenizer.vocabulary_size,
+        ...     2,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = export_text_model(model, f"{folder}/classifier", tokenizer)
+        ...     loaded = tf.saved_model.load(path)
+        >>> outputs = loaded.signatures["serving_default"](tf.constant(texts))
+        >>> tuple(outputs["output"].shape)
+        (2, 2)
     """
     path = saved_model.check_path(path, overwrite)
     tokenizer.check_export()

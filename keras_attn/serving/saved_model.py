@@ -1,6 +1,10 @@
-"""Writing a SavedModel whole or not at all."""
+"""Atomic export of SavedModels."""
 
 import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -13,16 +17,22 @@ __all__ = ["OPS_FILE", "check_path", "write"]
 OPS_FILE = "non_core_ops.json"
 
 
-def check_path(path, overwrite):
-    """The path to export to; see `keras_attn._atomic_folder.check_path`."""
+def check_path(path: str | os.PathLike[str], overwrite: bool) -> pathlib.Path:
+    """Return the path to export to; see `keras_attn._atomic_folder.check_path`."""
     return _atomic_folder.check_path(path, overwrite, "a SavedModel", "saved_model.pb")
 
 
-def write(module, path, signatures):
-    """Saves `module` under `path`.
+def write(module: tf.Module, path: pathlib.Path, signatures: Mapping[str, Any]) -> None:
+    """Save a module under `path`.
 
-    Beside the SavedModel's own files there is `non_core_ops.json`: the names of the
-    ops that TensorFlow alone does not have, so that a server knows what to load.
+    In addition to the files of a SavedModel, the folder contains `non_core_ops.json`:
+    the names of the ops that are not part of TensorFlow itself, so that a server can
+    load the libraries that provide them.
+
+    Args:
+        module: The module to save.
+        path: The path of the folder, from `check_path`.
+        signatures: A dict from the names of the signatures to `tf.function`s.
     """
     with _atomic_folder.write(path) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
@@ -30,20 +40,23 @@ def write(module, path, signatures):
         (folder / OPS_FILE).write_text(ops + "\n", encoding="utf-8")
 
 
-def non_core_ops(folder):
-    """Names of the ops in a SavedModel that TensorFlow alone does not have."""
+def non_core_ops(folder: pathlib.Path) -> set[str]:
+    """Return the names of a SavedModel's ops that are not part of TensorFlow itself."""
     saved_model = SavedModel()
     try:
         saved_model.ParseFromString((folder / "saved_model.pb").read_bytes())
     except DecodeError as error:
-        raise ValueError(f"No SavedModel. Received: folder={folder}") from error
+        raise ValueError(
+            "`folder` must contain a SavedModel, but its saved_model.pb cannot be "
+            f"parsed. Received: folder={folder}"
+        ) from error
     graphs = [meta.graph_def for meta in saved_model.meta_graphs]
     nodes = [node for graph in graphs for node in graph.node]
     for graph in graphs:
         for function in graph.library.function:
             nodes.extend(function.node_def)
-    # `raw_ops` has every op that TensorFlow registers, and no other, save XLA's, which
-    # work without compilation as well (Keras writes slices with one).
+    # `tf.raw_ops` contains exactly the ops that TensorFlow registers, except those of
+    # XLA, which also run without compilation (Keras uses one for slices).
     return {
         node.op
         for node in nodes

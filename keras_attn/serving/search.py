@@ -1,158 +1,185 @@
-"""The search for token sequences in a served graph: any batch, a few programs."""
+"""Decoding as part of a served graph: any batch size, few compiled programs."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import tensorflow as tf
 
+from keras_attn._types import Tensor
 from keras_attn.decoding import GreedySearch, Sampling, Strategy
 from keras_attn.decoding.compile import uses_xla
-from keras_attn.decoding.loop import DecodingLoop, Search, prompt_lengths
-from keras_attn.decoding.step import step_model
-from keras_attn.decoding.strategies.logits_processors import Constraints
+from keras_attn.decoding.loop import DecodingLoop, SearchSettings, prompt_lengths
+from keras_attn.decoding.step.step_model import step_model
+from keras_attn.decoding.strategies.logits_processors import TokenConstraints
 from keras_attn.serving import shape_buckets
+from keras_attn.text import Tokenizer
 
 __all__ = ["ServedSearch", "check_int"]
 
-# The shortest length that ids are padded to.
+# The shortest length that token ids are padded to.
 SHORTEST = 16
 
 
 class ServedSearch:
-    """A `DecodingLoop` as a function of ids, to stand in a graph of strings.
+    """A `DecodingLoop` as a function of token ids, as part of a graph of strings.
 
-    With XLA, each shape that the loop is given takes seconds to compile. So ids are
-    padded to the next power of two from 16 on (or to `longest`), and batches
-    with copies of their first row to the next power of two, which is cut off again.
-    Masks see to it that no answer depends on either.
+    XLA takes seconds to compile the loop for each new shape. Token ids are therefore
+    padded to the next power of two that is at least 16 (or to `max_source_length`).
+    Batches are padded to the next power of two with copies of their first element,
+    which are removed from the results. Because of masks, no result depends on the
+    padding.
 
-    Ids that are prompts all get the length `longest`, for caches have a fixed one. A
-    prompt's first tokens go through the model at once: as many as all prompts of a
-    batch have, rounded down to 1, 16, 64 and so on, a loop to each of these below
-    `longest`. The others go one by one, each at the cost of a generated token.
+    Prompts are all padded to `max_source_length`, because the length of a KV cache is
+    fixed. The length of the prefill is that of the shortest prompt of a batch, rounded
+    down to 1, 16, 64 and so on. There is one loop for each of these lengths below
+    `max_source_length`. The remaining tokens of a prompt are processed one by one, and
+    each takes as long as a generated token.
 
     Args:
-        model: the model to decode.
-        ids: its input that is given, a `keras.KerasTensor`.
-        target: its input that grows, likewise; `ids` where prompts are given.
-        tokenizer: the tokenizer of what is generated.
-        padding_id: int, what the given ids are padded with.
-        strategy: a `keras_attn.decoding.Strategy`; None for `GreedySearch()`.
-        max_length: int L, how many tokens are generated at most.
-        longest: int, how many ids a row has at most; others than prompts may be
-            longer.
+        model: The model to decode with.
+        source: The model's input that the token ids are for, a `keras.KerasTensor`.
+        target: The model's target input, a `keras.KerasTensor`. It is `source` if the
+            token ids are prompts.
+        tokenizer: The tokenizer of the generated tokens.
+        strategy: A `keras_attn.decoding.Strategy`, or None for `GreedySearch()`.
+        max_new_tokens: int L, the maximum number of generated tokens.
+        max_source_length: The maximum number of token ids per batch element. Only
+            prompts must not be longer.
+        padding_id: int, the id that pads the token ids.
         jit_compile: bool or `"auto"`, see `keras_attn.decoding.generate`.
 
     Raises:
-        ValueError: for another strategy, or a model that cannot be decoded step by
-            step.
+        ValueError: If the strategy is not a `Strategy`, or the model cannot be decoded
+            step by step.
     """
 
     def __init__(
         self,
-        model,
-        ids,
-        target,
-        tokenizer,
-        padding_id,
-        strategy,
-        max_length,
-        longest,
-        jit_compile,
-    ):
+        model: keras.Model,
+        source: keras.KerasTensor,
+        target: keras.KerasTensor,
+        tokenizer: Tokenizer,
+        strategy: Strategy | None,
+        *,
+        max_new_tokens: int,
+        max_source_length: int,
+        padding_id: int,
+        jit_compile: bool | str,
+    ) -> None:
         strategy = GreedySearch() if strategy is None else strategy
         if not isinstance(strategy, Strategy):
             raise ValueError(
-                "`strategy` must be one of `keras_attn.decoding`'s, such as "
+                "`strategy` must be a strategy of `keras_attn.decoding`, such as "
                 f"`GreedySearch()`. Received: strategy={strategy!r}"
             )
         self._strategy = strategy
         self._padding_id = padding_id
-        self._max_length = max_length
-        jit_compile = uses_xla(jit_compile, model, max_length)
-        are_prompts = ids is target
-        self._fixed_length = longest if are_prompts else ids.shape[1]
-        self._row_sizes = self._length_sizes = None
-        if jit_compile:
-            self._row_sizes = shape_buckets.doubling(1)
-            self._length_sizes = shape_buckets.doubling(SHORTEST, through=longest)
-        self._prefills, prefill = [1], SHORTEST
-        while are_prompts and prefill < longest:
-            self._prefills.append(prefill)
+        self._max_new_tokens = max_new_tokens
+        use_xla = bool(uses_xla(jit_compile, model, max_new_tokens))
+        are_prompts = source is target
+        self._fixed_length: int | None = source.shape[1]
+        if are_prompts:
+            self._fixed_length = max_source_length
+        # The sizes to pad to, or None if there is no need to.
+        self._batch_sizes: tuple[int, ...] | None = None
+        self._lengths: tuple[int, ...] | None = None
+        if use_xla:
+            self._batch_sizes = shape_buckets.bucket_sizes(1)
+            self._lengths = shape_buckets.bucket_sizes(SHORTEST, max_source_length)
+        self._prefill_lengths, prefill = [1], SHORTEST
+        while are_prompts and prefill < max_source_length:
+            self._prefill_lengths.append(prefill)
             prefill *= 4
-        room = longest if are_prompts else 1
-        step = step_model(model, room + max_length - 1, target.name)
+        prompt_length = max_source_length if are_prompts else 1
+        step = step_model(model, prompt_length + max_new_tokens - 1, target.name)
 
-        def compiled(prefill):
+        def compiled_loop(prefill: int) -> Callable[..., dict[str, Tensor]]:
             loop = DecodingLoop(
                 step,
-                Search(
+                SearchSettings(
                     strategy,
-                    Constraints((tokenizer.end_token_id,)),
+                    TokenConstraints((tokenizer.end_token_id,)),
                     tokenizer.start_token_id,
-                    max_length,
+                    max_new_tokens,
                     prefill,
                     tokenizer.padding_id,
                     tokenizer.padding_id,
                 ),
-                transpose_kernels=jit_compile,
+                transpose_weights=use_xla,
             )
 
-            def search(given, draws):
-                return loop({ids.name: tf.cast(given, ids.dtype)}, draws=draws)
+            def search(token_ids: Tensor, draws: Tensor | None) -> dict[str, Tensor]:
+                return loop(
+                    {source.name: tf.cast(token_ids, source.dtype)}, draws=draws
+                )
 
-            return tf.function(search, autograph=False, jit_compile=jit_compile)
+            return tf.function(search, autograph=False, jit_compile=use_xla)
 
-        self._loops = [compiled(prefill) for prefill in self._prefills]
+        self._loops = [compiled_loop(prefill) for prefill in self._prefill_lengths]
 
-    def __call__(self, ids):
-        """What is found, as `keras_attn.decoding.generate` gives it.
+    def __call__(self, token_ids: Tensor) -> dict[str, Tensor]:
+        """Search for the hypotheses of a batch.
 
         Args:
-            ids: int32 `(B, S)`, padded at the end; B and S may be 0.
-        """
-        rows = tf.shape(ids)[0]
-        size = tf.maximum(rows, 1)
-        if self._row_sizes is not None:
-            size = shape_buckets.next_size(size, self._row_sizes)
-        draws = self._draw(rows)
-        if draws is not None:
-            draws = shape_buckets.padded(draws, size)
-            draws = tf.ensure_shape(draws, [None, self._max_length])
-        ids = shape_buckets.padded(ids, size, self._length(ids), self._padding_id)
-        ids = tf.ensure_shape(ids, [None, self._fixed_length])
-        branches = [functools.partial(loop, ids, draws) for loop in self._loops]
-        if len(branches) == 1:
-            found = branches[0]()
-        else:
-            shortest = tf.reduce_min(prompt_lengths(ids, self._padding_id))
-            # How many of the prefills there are tokens enough for.
-            enough = tf.cast(shortest >= self._prefills, tf.int32)
-            found = tf.switch_case(tf.reduce_sum(enough) - 1, branches)
-        return {name: value[:rows] for name, value in found.items()}
+            token_ids: int32 `(B, S)`, padded at the end. B and S may be 0.
 
-    def _length(self, ids):
+        Returns:
+            A dict of tensors, as `keras_attn.decoding.generate` returns it.
+        """
+        batch_size = tf.shape(token_ids)[0]
+        padded_size = tf.maximum(batch_size, 1)
+        if self._batch_sizes is not None:
+            padded_size = shape_buckets.next_size(padded_size, self._batch_sizes)
+        draws = self._draw(batch_size)
+        if draws is not None:
+            draws = shape_buckets.pad_batch(draws, padded_size)
+            draws = tf.ensure_shape(draws, [None, self._max_new_tokens])
+        token_ids = shape_buckets.pad_batch(
+            token_ids, padded_size, self._padded_length(token_ids), self._padding_id
+        )
+        token_ids = tf.ensure_shape(token_ids, [None, self._fixed_length])
+        branches = [functools.partial(loop, token_ids, draws) for loop in self._loops]
+        if len(branches) == 1:
+            results = branches[0]()
+        else:
+            shortest = tf.reduce_min(prompt_lengths(token_ids, self._padding_id))
+            # The longest prefill for which all prompts have enough tokens.
+            is_possible = tf.cast(shortest >= self._prefill_lengths, tf.int32)
+            results = tf.switch_case(tf.reduce_sum(is_possible) - 1, branches)
+        return {name: value[:batch_size] for name, value in results.items()}
+
+    def _padded_length(self, token_ids: Tensor) -> Tensor | int:
         if self._fixed_length is not None:
             return self._fixed_length
-        length = tf.maximum(tf.shape(ids)[1], 1)
-        if self._length_sizes is None:
+        length = tf.maximum(tf.shape(token_ids)[1], 1)
+        if self._lengths is None:
             return length
-        return shape_buckets.next_size(length, self._length_sizes)
+        return shape_buckets.next_size(length, self._lengths)
 
-    def _draw(self, rows):
-        """The random numbers of one request: a row's do not depend on the padding."""
+    def _draw(self, batch_size: Tensor) -> Tensor | None:
+        """Return the random numbers of a request, which do not depend on padding."""
         if isinstance(self._strategy, Sampling) and self._strategy.seed is None:
-            # `Sampling.draw` would choose a seed while the graph is traced, once for
-            # all requests, and `tf.random.uniform` keep a global one.
+            # `Sampling.draw` would choose one seed for all requests, when the graph is
+            # traced. `tf.random.uniform` would depend on TensorFlow's global seed.
             return tf.raw_ops.RandomUniform(
-                shape=[rows, self._max_length], dtype=tf.float32
+                shape=[batch_size, self._max_new_tokens], dtype=tf.float32
             )
-        return self._strategy.draw(rows, self._max_length)
+        return self._strategy.draw(batch_size, self._max_new_tokens)
 
 
-def check_int(name, value, least, what):
-    """Raise a ValueError where `value` is not an int of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def check_int(name: str, value: Any, minimum: int, reason: str = "") -> None:
+    """Raise a ValueError if `value` is not an int of at least `minimum`.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        minimum: The smallest valid value.
+        reason: The reason for the minimum, which follows it in the message.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ValueError(
-            f"`{name}` must be an int of at least {least}{what}. "
+            f"`{name}` must be an int of at least {minimum}{reason}. "
             f"Received: {name}={value!r}"
         )

@@ -1,53 +1,73 @@
-"""Batches padded to a few shapes, since XLA compiles each shape anew."""
+"""Padding of batches to a few shapes, since XLA compiles a program for each shape."""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-__all__ = ["doubling", "next_size", "padded"]
+from keras_attn._types import Tensor
 
-# More rows or tokens than anyone can hold.
-_ENDLESS = 2**30
+__all__ = ["bucket_sizes", "next_size", "pad_batch"]
+
+# More texts or tokens than fit into memory.
+_SIZE_LIMIT = 2**30
 
 
-def doubling(least, through=1):
-    """Sizes to pad to: `least`, then each twice the one before, without an end.
+def bucket_sizes(smallest: int, include: int = 1) -> tuple[int, ...]:
+    """Return sizes to pad to, each of them twice the previous one.
 
     Args:
-        least: int.
-        through: int, a size that is among them, whether or not doubling meets it.
+        smallest: The size to begin with.
+        include: One more size, which need not be `smallest` times a power of two.
 
     Returns:
-        A tuple of rising ints; the first is `through` where that is the least.
+        A tuple of ints in increasing order. The first one is the smaller one of
+        `smallest` and `include`.
     """
-    sizes = {max(through, 1)}
-    while least < _ENDLESS:
-        sizes.add(least)
-        least *= 2
+    sizes = {max(include, 1)}
+    size = smallest
+    while size < _SIZE_LIMIT:
+        sizes.add(size)
+        size *= 2
     return tuple(sorted(sizes))
 
 
-def next_size(number, sizes):
-    """The least of `sizes`, rising ints, of at least `number`, an int32 scalar."""
-    sizes = tf.constant(sizes, tf.int32)
-    return sizes[tf.searchsorted(sizes, number[tf.newaxis])[0]]
+def next_size(number: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the smallest of `sizes` that is at least `number`.
+
+    Args:
+        number: An int32 scalar.
+        sizes: Ints in increasing order.
+
+    Returns:
+        An int32 scalar.
+    """
+    candidates = tf.constant(sizes, tf.int32)
+    return candidates[tf.searchsorted(candidates, number[tf.newaxis])[0]]
 
 
-def padded(tensor, rows, length=None, fill=0):
-    """A batch with more rows and longer ones.
+def pad_batch(
+    tensor: Tensor,
+    batch_size: Tensor | int,
+    length: Tensor | int | None = None,
+    fill_value: int = 0,
+) -> Tensor:
+    """Pad a batch to a larger batch size and length.
 
     Args:
         tensor: `(B, S)`.
-        rows: int32 scalar, at least B and at least 1. The new rows are copies of the
-            first one, so that a search takes no longer over them; or `fill`, where
-            there is none.
+        batch_size: int32 scalar, at least B and at least 1. The new batch elements are
+            copies of the first one, so that a search does not take longer for them.
+            In an empty batch they consist of `fill_value`.
         length: int32 scalar, at least S, or None for S.
-        fill: int, what stands in new places.
+        fill_value: The value of new positions.
 
     Returns:
-        A tensor `(rows, length)`.
+        A tensor `(batch_size, length)`.
     """
-    given = tf.shape(tensor)
-    more = 0 if length is None else length - given[1]
-    none = tf.cast(tf.equal(given[0], 0), tf.int32)
-    tensor = tf.pad(tensor, [[0, none], [0, more]], constant_values=fill)
-    numbers = tf.range(rows)
-    return tf.gather(tensor, tf.where(numbers < given[0], numbers, 0))
+    shape = tf.shape(tensor)
+    added_length = 0 if length is None else length - shape[1]
+    is_empty = tf.cast(tf.equal(shape[0], 0), tf.int32)
+    paddings = [[0, is_empty], [0, added_length]]
+    tensor = tf.pad(tensor, paddings, constant_values=fill_value)
+    index = tf.range(batch_size)
+    return tf.gather(tensor, tf.where(index < shape[0], index, 0))

@@ -1,9 +1,14 @@
-"""A language model with its tokenizer: a prompt in, its continuation out."""
+"""Language models with a tokenizer: a prompt in, its continuation out."""
 
+from collections.abc import Callable
+
+import keras
 import tensorflow as tf
 
 from keras_attn._graph import functional
-from keras_attn.decoding.step.model_info import find_target, length_limit
+from keras_attn._types import Tensor
+from keras_attn.decoding import Strategy
+from keras_attn.decoding.step.model_info import find_target, max_positions
 from keras_attn.serving.search import ServedSearch, check_int
 from keras_attn.serving.text_to_text import (
     TextToText,
@@ -11,142 +16,204 @@ from keras_attn.serving.text_to_text import (
     check_vocabulary,
     graph_function,
 )
+from keras_attn.text import Tokenizer
 
 __all__ = ["TextGenerator"]
 
 
 class TextGenerator(TextToText):
-    """Continues texts with a trained model; what `export_language_model` saves.
+    """Continues texts with a language model; `export_language_model` saves it.
 
-    The weights are the model's own: a generator made before or during training always
-    uses the current ones. (`enable_lora` and `quantize` replace variables: make it
-    after them.)
+    The variables are shared with the model, so the current weights are always used.
+    `enable_lora` and `quantize` replace variables: call them before.
 
-    A prompt is read as the start token and the text's tokens, and continued until the
-    end token. An empty one is the start token alone. What all prompts of a batch have
-    at least, rounded down to 1, 16, 64, 256, ... tokens, goes through the model at
-    once; every further token of a prompt costs as much time as a generated one. So
-    send long prompts and short ones apart.
+    A prompt consists of the start token and the tokens of the text, and is continued
+    until the end token. An empty prompt is the start token alone. The length of the
+    prefill is that of the shortest prompt of a batch, rounded down to 1, 16, 64, 256,
+    ... Each further token of a prompt takes as long as a generated token, so it is
+    faster to put long and short prompts into separate batches.
 
     Args:
-        model: a language model, from ids `(B, T)`, its only input, to logits.
-        tokenizer: one of `keras_attn.text`'s tokenizers.
-        strategy: how tokens are chosen, one of `keras_attn.decoding`'s. Default:
-            `GreedySearch()`. `Sampling` without a seed draws anew for each request.
-        max_length: int, how many tokens are generated at most for a prompt.
-        max_prompt_length: int, how many tokens of a prompt are read at most, its
-            start token included; of a longer one the last are. Where the model has
-            learned positions, there are to be enough for both: fewer tokens are read.
-        target: name of the model's input, which it need not be told.
-        jit_compile: bool, whether the search is compiled with XLA: two to three times
-            faster a token, but for each power of two of prompts in a batch the first
-            request takes some seconds. `"auto"` does so where that pays, see
-            `keras_attn.decoding.generate`.
+        model: A language model, from token ids `(B, T)`, its only input, to logits
+            `(B, T, V)`.
+        tokenizer: A tokenizer of `keras_attn.text`.
+        strategy: The decoding strategy, a `keras_attn.decoding.Strategy`. Default:
+            `GreedySearch()`. `Sampling` without a seed draws new random numbers for
+            each request.
+        max_new_tokens: int, the maximum number of generated tokens per prompt.
+        max_prompt_length: int, the maximum number of tokens of a prompt, including the
+            start token. Of a longer prompt, the last tokens are used. If the model has
+            learned positions, it is reduced so that prompt and new tokens fit into
+            them.
+        target: The name of the model's input. Not required.
+        jit_compile: bool or `"auto"`, whether XLA compiles the search. Generation is
+            then two to three times faster per token, but the first request of each
+            batch size (rounded up to a power of two) takes a few seconds. `"auto"`
+            compiles large models, see `keras_attn.decoding.generate`.
 
     Attributes:
-        generate: `tf.function` from `text` string `(B,)` to a dict of `text` string
-            `(B,)` and `score` float32 `(B,)`.
-        n_best, generate_ids: likewise, see `export_language_model`.
+        generate: `tf.function` from `text`, string `(B,)`, to a dict of `text`, string
+            `(B,)`, and `score`, float32 `(B,)`.
+        n_best, generate_ids: `tf.function`s, see `export_language_model`.
 
     Raises:
-        RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose ids do not fit the model, a model
-            with more inputs, or one that cannot be decoded step by step.
+        RuntimeError: If the Keras backend is not TensorFlow.
+        ValueError: If the ids of the tokenizer do not fit the model, the model has
+            several inputs, or it cannot be decoded step by step.
 
     Example:
-        >>> generate = TextGenerator(model, tokenizer, Sampling(temperature=0.8))
-        >>> generate(["def __init__("])
-        ['self, name):']
+        >>> from keras_attn.decoding import Sampling
+        >>> from keras_attn.models import causal_language_model
+        >>> from keras_attn.serving import TextGenerator
+        >>> from keras_attn.text import CharacterTokenizer
+        >>> tokenizer = CharacterTokenizer.train(["I go to school."], 20)
+        >>> model = causal_language_model(
+        ...     tokenizer.vocabulary_size,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ... )
+        >>> generate = TextGenerator(
+        ...     model,
+        ...     tokenizer,
+        ...     Sampling(temperature=0.8),
+        ...     max_new_tokens=4,
+        ...     max_prompt_length=8,
+        ...     jit_compile=False,
+        ... )
+        >>> continuations = generate(["I go", "to"])
+        >>> len(continuations)
+        2
     """
 
     def __init__(
         self,
-        model,
-        tokenizer,
-        strategy=None,
-        max_length=128,
-        max_prompt_length=256,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        strategy: Strategy | None = None,
+        max_new_tokens: int = 128,
+        max_prompt_length: int = 256,
         *,
-        target=None,
-        jit_compile="auto",
-    ):
+        target: str | None = None,
+        jit_compile: bool | str = "auto",
+    ) -> None:
         check_model(model)
-        if len(model.inputs) != 1 or len(model.inputs[0].shape) != 2:
-            shapes = {tensor.name: tensor.shape for tensor in model.inputs}
-            raise ValueError(
-                "`model` must have one input, of token ids (B, T). "
-                f"Received: a model with the inputs {shapes}"
-            )
-        target = find_target(model, target)
-        check_int("max_length", max_length, 1, "")
-        check_int(
-            "max_prompt_length", max_prompt_length, 2, ", the start token and a token"
+        target_input = _only_input(model, target)
+        check_int("max_new_tokens", max_new_tokens, 1)
+        reason = ", for the start token and one more"
+        check_int("max_prompt_length", max_prompt_length, 2, reason)
+        check_vocabulary(model, tokenizer, "text", target_input.name, is_generated=True)
+        max_prompt_length = _limit_prompt_length(
+            model, max_new_tokens, max_prompt_length
         )
-        check_vocabulary(model, tokenizer, "text", target.name, True)
-        room = length_limit(functional.read(model).calls)
-        if room is not None:
-            # The last generated token is not read.
-            max_prompt_length = min(max_prompt_length, room - max_length + 1)
-        if max_prompt_length < 2:
-            raise ValueError(
-                f"`max_length` must leave room for a prompt in the {room} positions "
-                f"that the model has learned. Received: max_length={max_length}"
-            )
         search = ServedSearch(
             model,
-            target,
-            target,
+            target_input,
+            target_input,
             tokenizer,
-            tokenizer.padding_id,
             strategy,
-            max_length,
-            max_prompt_length,
-            jit_compile,
+            max_new_tokens=max_new_tokens,
+            max_source_length=max_prompt_length,
+            padding_id=tokenizer.padding_id,
+            jit_compile=jit_compile,
         )
 
-        def cut(prompts):
-            """Ragged prompts of `max_prompt_length` at most: what comes first is kept,
-            and of the rest the last."""
-            last = prompts[:, 1:][:, 1 - max_prompt_length :]
-            return tf.concat([prompts[:, :1], last], axis=1)
-
-        def continued(prompts):
+        def search_prompts(prompts: Tensor) -> dict[str, Tensor]:
             shape = [None, max_prompt_length]
             return search(prompts.to_tensor(tokenizer.padding_id, shape=shape))
 
-        def answer(text):
-            prompts = cut(tokenizer.tokenize(text, add_start=True))
-            found = continued(prompts)
-            # A space may stand between a prompt and what follows: written as one.
-            read = tokenizer.detokenize(prompts)[:, None]
-            hypotheses = found["token_ids"].shape[1]
-            # Ragged: padding between the two may have the id of the end.
-            prompts = tf.gather(
-                prompts, tf.repeat(tf.range(tf.shape(text)[0]), hypotheses)
-            )
-            tokens = tf.reshape(found["token_ids"], [-1, max_length])
-            texts = tokenizer.detokenize(tf.concat([prompts, tokens], axis=1))
-            texts = tf.reshape(texts, [-1, hypotheses])
-            start = tf.minimum(tf.strings.length(read), tf.strings.length(texts))
-            size = tf.strings.length(texts) - start
-            return tf.strings.substr(texts, start, size), found["scores"]
+        def search_texts(text: Tensor) -> tuple[Tensor, Tensor]:
+            prompts = tokenizer.tokenize(text, add_start=True)
+            prompts = _truncate(prompts, max_prompt_length)
+            results = search_prompts(prompts)
+            texts = _continuations(tokenizer, prompts, results["token_ids"])
+            return texts, results["scores"]
 
-        def generate_ids(prompt):
-            keep = tf.not_equal(prompt, tokenizer.padding_id)
-            if tokenizer.start_token_id == tokenizer.padding_id:
-                keep |= tf.equal(tf.range(tf.shape(prompt)[1]), 0)
-            prompts = tf.ragged.boolean_mask(prompt, keep)
-            empty = tf.cast(tf.equal(prompts.row_lengths(), 0), tf.int64)
-            starts = tf.fill([tf.reduce_sum(empty)], tokenizer.start_token_id)
-            starts = tf.RaggedTensor.from_row_lengths(starts, empty)
-            return continued(cut(tf.concat([starts, prompts], axis=1)))
+        def generate_ids(prompt: Tensor) -> dict[str, Tensor]:
+            prompts = _remove_padding(tokenizer, prompt)
+            return search_prompts(_truncate(prompts, max_prompt_length))
 
-        super().__init__(model, answer)
+        super().__init__(model, search_texts)
         self.tokenizer = tokenizer
         self.generate = self.best
         self.generate_ids = graph_function(
             generate_ids, tf.TensorSpec([None, None], tf.int32, name="prompt")
         )
 
-    def signatures(self):
+    def signatures(self) -> dict[str, Callable[[Tensor], dict[str, Tensor]]]:
         return {**super().signatures(), "generate_ids": self.generate_ids}
+
+
+def _only_input(model: keras.Model, target: str | None) -> keras.KerasTensor:
+    if len(model.inputs) != 1 or len(model.inputs[0].shape) != 2:
+        shapes = {tensor.name: tensor.shape for tensor in model.inputs}
+        raise ValueError(
+            "`model` must have one input, of token ids (B, T). "
+            f"Received: a model with the inputs {shapes}"
+        )
+    return find_target(model, target)
+
+
+def _limit_prompt_length(
+    model: keras.Model, max_new_tokens: int, max_prompt_length: int
+) -> int:
+    """Return the maximum prompt length, limited by the model's learned positions."""
+    num_positions = max_positions(functional.read_graph(model).calls)
+    if num_positions is not None:
+        # The last generated token is not an input of the model.
+        available = num_positions - max_new_tokens + 1
+        max_prompt_length = min(max_prompt_length, available)
+    if max_prompt_length < 2:
+        raise ValueError(
+            "`max_new_tokens` must leave at least 2 tokens for a prompt in the "
+            f"{num_positions} positions that the model has learned. "
+            f"Received: max_new_tokens={max_new_tokens}"
+        )
+    return max_prompt_length
+
+
+def _truncate(prompts: Tensor, max_length: int) -> Tensor:
+    """Truncate ragged prompts: keep the first token and the last of the others."""
+    last = prompts[:, 1:][:, 1 - max_length :]
+    return tf.concat([prompts[:, :1], last], axis=1)
+
+
+def _continuations(tokenizer: Tokenizer, prompts: Tensor, token_ids: Tensor) -> Tensor:
+    """Return the text that follows each prompt.
+
+    Prompt and new tokens are detokenized together, because a tokenizer may insert a
+    space between them.
+
+    Args:
+        tokenizer: The tokenizer.
+        prompts: Ragged int32 `(B, None)`.
+        token_ids: int32 `(B, R, L)`, the new tokens.
+
+    Returns:
+        A string tensor `(B, R)`.
+    """
+    prompt_texts = tokenizer.detokenize(prompts)[:, None]
+    num_hypotheses, max_new_tokens = token_ids.shape[1:]
+    # Ragged, because padding between prompt and new tokens may equal the end token.
+    index = tf.repeat(tf.range(tf.shape(prompt_texts)[0]), num_hypotheses)
+    prompts = tf.gather(prompts, index)
+    new_tokens = tf.reshape(token_ids, [-1, max_new_tokens])
+    texts = tokenizer.detokenize(tf.concat([prompts, new_tokens], axis=1))
+    texts = tf.reshape(texts, [-1, num_hypotheses])
+    start = tf.minimum(tf.strings.length(prompt_texts), tf.strings.length(texts))
+    return tf.strings.substr(texts, start, tf.strings.length(texts) - start)
+
+
+def _remove_padding(tokenizer: Tokenizer, prompts: Tensor) -> Tensor:
+    """Return padded prompts `(B, P)` as ragged ones, with a start token if empty."""
+    is_token = tf.not_equal(prompts, tokenizer.padding_id)
+    if tokenizer.start_token_id == tokenizer.padding_id:
+        is_token |= tf.equal(tf.range(tf.shape(prompts)[1]), 0)
+    prompts = tf.ragged.boolean_mask(prompts, is_token)
+    is_empty = tf.cast(tf.equal(prompts.row_lengths(), 0), tf.int64)
+    starts = tf.fill([tf.reduce_sum(is_empty)], tokenizer.start_token_id)
+    starts = tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]
+        starts, is_empty
+    )
+    return tf.concat([starts, prompts], axis=1)

@@ -1,9 +1,13 @@
-"""Text in, vectors or classes out: a model with its tokenizer, in one graph."""
+"""Encoders and classifiers with a tokenizer: text in, vectors or classes out."""
 
+from collections.abc import Callable, Sequence
+
+import keras
 import tensorflow as tf
 
 from keras_attn._graph import functional
-from keras_attn.decoding.step.model_info import length_limit
+from keras_attn._types import Tensor
+from keras_attn.decoding.step.model_info import max_positions
 from keras_attn.serving import shape_buckets
 from keras_attn.serving.search import check_int
 from keras_attn.serving.text_to_text import (
@@ -11,66 +15,90 @@ from keras_attn.serving.text_to_text import (
     check_vocabulary,
     graph_function,
 )
+from keras_attn.text import Tokenizer
 
 __all__ = ["TextModel"]
 
 
 class TextModel(tf.Module):
-    """A model of token ids as a function of texts; what `export_text_model` saves.
+    """A model of token ids as a function of texts; `export_text_model` saves it.
 
-    The weights are the model's own: always the current ones. (`enable_lora` and
-    `quantize` replace variables: make it after them.)
+    The variables are shared with the model, so the current weights are always used.
+    `enable_lora` and `quantize` replace variables: call them before.
 
     Args:
-        model: from token ids `(B, T)`, its only input, to one tensor a text `(B, ...)`.
-        tokenizer: one of `keras_attn.text`'s tokenizers.
-        max_length: int, how many tokens of a text are read at most, start and end
-            tokens included; a longer text is cut. No more than the model has learned
-            positions, if it has. To embed as sentence-transformers does, the
-            `max_seq_length` of the folder's `sentence_bert_config.json`.
-        labels: list of str, the names of the classes whose logits the model gives; or
-            None, for a model that gives something else.
+        model: A model from token ids `(B, T)`, its only input, to one output
+            `(B, ...)`.
+        tokenizer: A tokenizer of `keras_attn.text`.
+        max_length: int, the maximum number of tokens of a text, including the start and
+            end tokens. Longer texts are truncated. A model with learned positions
+            limits it to their number. To compute embeddings as sentence-transformers
+            does, use the `max_seq_length` in the model's `sentence_bert_config.json`.
+        labels: List of str, the names of the classes if the output of the model is
+            their logits. None for other models.
 
     Attributes:
-        answer: `tf.function` from `text` string `(B,)` to a dict, see
+        predict: `tf.function` from `text`, string `(B,)`, to a dict of tensors, see
             `export_text_model`.
 
     Raises:
-        RuntimeError: where Keras does not run on TensorFlow.
-        ValueError: for a tokenizer whose ids do not fit the model, a model
-            with other inputs or more outputs, labels that do not fit the output.
+        RuntimeError: If the Keras backend is not TensorFlow.
+        ValueError: If the ids of the tokenizer do not fit the model, the model has
+            other inputs or several outputs, or `labels` do not fit the output.
 
     Example:
-        >>> embed = TextModel(model, tokenizer)
-        >>> embed(["a first text", "a second"])["output"].shape
-        TensorShape([2, 384])
+        >>> from keras_attn.models import text_classifier
+        >>> from keras_attn.serving import TextModel
+        >>> from keras_attn.text import CharacterTokenizer
+        >>> texts = ["a good film", "a bad film"]
+        >>> tokenizer = CharacterTokenizer.train(texts, 20)
+        >>> model = text_classifier(
+        ...     tokenizer.vocabulary_size,
+        ...     2,
+        ...     num_layers=1,
+        ...     hidden_dim=8,
+        ...     intermediate_dim=16,
+        ...     num_heads=2,
+        ... )
+        >>> classify = TextModel(model, tokenizer, labels=["negative", "positive"])
+        >>> outputs = classify(texts)
+        >>> tuple(outputs["probabilities"].shape)
+        (2, 2)
+        >>> sorted(outputs)
+        ['label', 'output', 'probabilities']
     """
 
-    def __init__(self, model, tokenizer, max_length=256, labels=None):
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        max_length: int = 256,
+        labels: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
         check_model(model)
-        ids = _only_input(model)
+        source = _only_input(model)
         check_int("max_length", max_length, 2, ", the start and the end token")
-        check_vocabulary(model, tokenizer, "text", ids.name, False)
+        check_vocabulary(model, tokenizer, "text", source.name, is_generated=False)
         if labels is not None:
-            labels = _checked_labels(model, labels)
-        room = length_limit(functional.read(model).calls)
-        for limit in (room, ids.shape[1]):
+            labels = _check_labels(model, labels)
+        num_positions = max_positions(functional.read_graph(model).calls)
+        for limit in (num_positions, source.shape[1]):
             max_length = max_length if limit is None else min(max_length, limit)
-        # The variables themselves, as in `TextToText`; tables are found by themselves.
+        # The variables alone, as in `TextToText`. Tables are tracked automatically.
         self.model_variables = [variable.value for variable in model.variables]
         self.tokenizer = tokenizer
 
-        def read(text):
+        def tokenize(text: Tensor) -> Tensor:
             tokens = tokenizer.tokenize(text, True, True, max_length)
-            return tokens.to_tensor(tokenizer.padding_id, shape=[None, ids.shape[1]])
+            return tokens.to_tensor(tokenizer.padding_id, shape=[None, source.shape[1]])
 
-        def answer(text):
-            rows = tf.shape(text)[0]
-            # A row where there is none: no product is made of nothing.
-            tokens = shape_buckets.padded(read(text), tf.maximum(rows, 1))
-            tokens = tf.ensure_shape(tokens, ids.shape)
-            output = model(tf.cast(tokens, ids.dtype), training=False)[:rows]
+        def predict(text: Tensor) -> dict[str, Tensor]:
+            batch_size = tf.shape(text)[0]
+            # At least one text, since some ops do not support an empty batch.
+            tokens = shape_buckets.pad_batch(tokenize(text), tf.maximum(batch_size, 1))
+            tokens = tf.ensure_shape(tokens, source.shape)
+            output = model(tf.cast(tokens, source.dtype), training=False)[:batch_size]
             if labels is None:
                 return {"output": output}
             best = tf.argmax(output, axis=-1)
@@ -80,20 +108,20 @@ class TextModel(tf.Module):
                 "label": tf.gather(tf.constant(labels), best),
             }
 
-        self.answer = graph_function(answer, tf.TensorSpec([None], tf.string, "text"))
+        self.predict = graph_function(predict, tf.TensorSpec([None], tf.string, "text"))
 
-    def signatures(self):
-        """The functions to save, by the names that they are served under."""
-        return {"serving_default": self.answer}
+    def signatures(self) -> dict[str, Callable[[Tensor], dict[str, Tensor]]]:
+        """Return the functions to save, by the names of their signatures."""
+        return {"serving_default": self.predict}
 
-    def __call__(self, texts):
-        """A dict of tensors, for a list of `str`."""
+    def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return a dict of tensors for a list of texts."""
         if isinstance(texts, str):
             raise ValueError(f"`texts` must be a list of str. Received: {texts=}")
-        return self.answer(tf.constant(list(texts), tf.string, shape=[len(texts)]))
+        return self.predict(tf.constant(list(texts), tf.string, shape=[len(texts)]))
 
 
-def _only_input(model):
+def _only_input(model: keras.Model) -> keras.KerasTensor:
     shapes = {tensor.name: tensor.shape for tensor in model.inputs}
     if len(shapes) != 1 or len(model.inputs[0].shape) != 2 or len(model.outputs) != 1:
         raise ValueError(
@@ -103,13 +131,14 @@ def _only_input(model):
     return model.inputs[0]
 
 
-def _checked_labels(model, labels):
+def _check_labels(model: keras.Model, labels: Sequence[str]) -> list[str]:
+    """Return the labels as a list, or raise a ValueError if they do not fit."""
     labels, shape = list(labels), model.outputs[0].shape
     if not all(isinstance(label, str) for label in labels) or shape[1:] != (
         len(labels),
     ):
         raise ValueError(
-            f"`labels` must be a str for each class of the output {tuple(shape)}. "
-            f"Received: labels={labels}"
+            "`labels` must have one str for each class of the model's output "
+            f"{tuple(shape)}. Received: labels={labels}"
         )
     return labels

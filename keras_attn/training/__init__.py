@@ -1,5 +1,4 @@
-"""What `model.compile` and `model.fit` need besides a model: schedule, loss, metric
-and callback for models that predict tokens; and what of a model is to be trained."""
+"""Losses, metrics, schedules, callbacks and fine-tuning tools for token models."""
 
 from keras_attn.training.callbacks import BleuCallback
 from keras_attn.training.fine_tuning.freeze import freeze, unfreeze

@@ -1,4 +1,8 @@
-"""Small random models of `transformers`, saved as models are published."""
+"""Small random `transformers` models, saved as published models are."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -6,78 +10,92 @@ import pytest
 from tensors import array
 
 from keras_attn import checkpoints
+from keras_attn._types import Tensor
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-torch.set_num_threads(1)  # on models this small, more of them wait for each other
+torch.set_num_threads(1)  # on models this small, several threads wait for each other
 
 
-def published(folder, architecture, config, seed=0):
-    """A model of theirs in evaluation, its weights random, and saved in `folder`.
+def save_reference(
+    folder: pathlib.Path, architecture: str, config: Any, seed: int = 0
+) -> Any:
+    """Return a random `transformers` model in evaluation mode, saved in `folder`.
 
-    Weights are random throughout: fresh biases are zeros and fresh scales ones, which
-    hides what is done with them.
+    All weights are random. The usual initial values of biases and scales, zeros and
+    ones, would hide errors in their use.
     """
-    model = getattr(transformers, architecture)(config).eval()
+    reference = getattr(transformers, architecture)(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in reference.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.ndim > 1:
                 parameter.copy_(noise / parameter.shape[-1] ** 0.5)
             else:
                 parameter.add_(0.3 * noise)
-            padding = getattr(config, "pad_token_id", None)
-            if "word_embeddings" in name and padding is not None:
-                parameter[padding] = 0
-    model.save_pretrained(folder)
-    return model
+            padding_id = getattr(config, "pad_token_id", None)
+            if "word_embeddings" in name and padding_id is not None:
+                parameter[padding_id] = 0
+    reference.save_pretrained(folder)
+    return reference
 
 
-def ids_and_mask(lengths, vocabulary_size, padding_id=0, seed=0):
-    """Ids `(B, T)`, each row of its length and then padded, and where they are real.
+def ids_and_mask(
+    lengths: Sequence[int], vocabulary_size: int, padding_id: int = 0, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return random ids `(B, T)` of the given lengths, and their padding mask.
 
-    Padding is not among the real ids.
+    Only padding positions have the padding id.
     """
     rng = np.random.default_rng(seed)
-    keep = np.arange(max(lengths)) < np.array(lengths)[:, None]
-    real = np.setdiff1d(np.arange(vocabulary_size), [padding_id])
-    ids = np.where(keep, rng.choice(real, size=keep.shape), padding_id)
-    return ids.astype("int32"), keep
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    token_ids = np.setdiff1d(np.arange(vocabulary_size), [padding_id])
+    ids = np.where(mask, rng.choice(token_ids, size=mask.shape), padding_id)
+    return ids.astype("int32"), mask
 
 
-def theirs(model, output="logits", **inputs):
-    """What a model of theirs gives for arrays."""
-    inputs = {
+def run_reference(model: Any, output: str = "logits", **inputs: Any) -> np.ndarray:
+    """Return an output of a `transformers` model for NumPy arrays."""
+    tensors = {
         name: torch.tensor(
             np.asarray(x), dtype=torch.long if np.asarray(x).dtype != float else None
         )
         for name, x in inputs.items()
     }
     with torch.no_grad():
-        return getattr(model(**inputs), output).numpy()
+        return getattr(model(**tensors), output).numpy()
 
 
-def difference(found, expected, keep=None):
-    """The largest difference, where `keep` is True."""
-    found, expected = array(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    if keep is not None:
-        found, expected = found[keep], expected[keep]
-    return np.abs(found - expected).max()
+def max_difference(
+    values: Tensor, expected: Tensor, mask: np.ndarray | None = None
+) -> float:
+    """Return the largest absolute difference at the positions where `mask` is True."""
+    values, expected = array(values), np.asarray(expected)
+    assert values.shape == expected.shape
+    if mask is not None:
+        values, expected = values[mask], expected[mask]
+    return np.abs(values - expected).max()
 
 
-def saved_back(model, folder, architecture):
-    """What `transformers` makes of a model of ours that was saved."""
+def load_in_transformers(
+    model: keras.Model, folder: pathlib.Path, architecture: str
+) -> tuple[Any, dict[str, Any]]:
+    """Save a keras_attn model and load it with `transformers`.
+
+    Returns:
+        The `transformers` model and its loading info.
+    """
     checkpoints.save(model, folder)
-    found, told = getattr(transformers, architecture).from_pretrained(
+    loaded, loading_info = getattr(transformers, architecture).from_pretrained(
         folder, output_loading_info=True
     )
-    assert not told["unexpected_keys"] and not told["mismatched_keys"], told
-    return found.eval(), told
+    assert not loading_info["unexpected_keys"], loading_info
+    assert not loading_info["mismatched_keys"], loading_info
+    return loaded.eval(), loading_info
 
 
-def saved_by_keras(model, folder):
-    """The model, out of a file of Keras's."""
+def keras_round_trip(model: keras.Model, folder: pathlib.Path) -> keras.Model:
+    """Return a model saved and loaded by Keras."""
     model.save(folder / "model.keras")
     return keras.models.load_model(folder / "model.keras")

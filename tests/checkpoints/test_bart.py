@@ -1,12 +1,16 @@
-"""BART and Marian out of files that `transformers` has written."""
+"""BART and Marian loaded from files that `transformers` has saved."""
 
+import pathlib
+from typing import Any
+
+import keras
 import numpy as np
 import pytest
 from published import (
-    difference,
-    published,
-    saved_back,
-    saved_by_keras,
+    keras_round_trip,
+    load_in_transformers,
+    max_difference,
+    save_reference,
     transformers,
 )
 from safetensors.numpy import load_file, save_file
@@ -14,10 +18,10 @@ from tensors import array, assert_equal
 from text_to_text import (
     SOURCE_LENGTHS,
     TARGET_LENGTHS,
-    assert_generate_the_same,
-    examples,
-    made,
-    outputs_of_theirs,
+    assert_same_generated_tokens,
+    example_inputs,
+    make_reference,
+    reference_outputs,
 )
 
 from keras_attn import checkpoints, inspection
@@ -35,7 +39,7 @@ SIZES = {
     "max_position_embeddings": 53,
     "forced_eos_token_id": None,
 }
-# It is what targets begin with as well.
+# Targets start with the padding token.
 MARIAN = SIZES | {"pad_token_id": 30, "decoder_start_token_id": 30}
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 37}
 KINDS = {
@@ -55,51 +59,57 @@ KINDS = {
     ),
 }
 WITH_HEAD = {"Bart": "BartForConditionalGeneration", "Marian": "MarianMTModel"}
-# Not read by theirs: what would be shared, and the sines and cosines, made anew.
-NOT_READ = ("shared.weight", "embed_positions.weight")
+# Keys that may be missing: an unused shared embedding and sinusoidal positions.
+OPTIONAL_KEYS = ("shared.weight", "embed_positions.weight")
 
 
-def model_of_theirs(kind, folder, has_head=True):
+def make_model(kind: str, folder: pathlib.Path, has_head: bool = True) -> Any:
     family, sizes = KINDS[kind]
     config = getattr(transformers, f"{family}Config")(**sizes)
     architecture = WITH_HEAD[family] if has_head else f"{family}Model"
-    return made(folder, architecture, config)
+    return make_reference(folder, architecture, config)
 
 
 @pytest.mark.every_backend
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("has_head", [True, False])
-def test_equal_to_theirs(kind, has_head, tmp_path):
-    model = model_of_theirs(kind, tmp_path / "theirs", has_head)
-    expected = outputs_of_theirs(model)
-    ours = checkpoints.load(tmp_path / "theirs")
-    inputs, _ = examples(model.config)
-    assert difference(ours(inputs), expected) < 1e-4
-    back, told = saved_back(ours, tmp_path / "ours", type(model).__name__)
-    assert all(name.endswith(NOT_READ) for name in told["missing_keys"])
+def test_outputs(kind: str, has_head: bool, tmp_path: pathlib.Path) -> None:
+    reference = make_model(kind, tmp_path / "reference", has_head)
+    expected = reference_outputs(reference)
+    model = checkpoints.load(tmp_path / "reference")
+    inputs, _ = example_inputs(reference.config)
+    assert max_difference(model(inputs), expected) < 1e-4
+    reloaded, loading_info = load_in_transformers(
+        model, tmp_path / "saved", type(reference).__name__
+    )
+    assert all(name.endswith(OPTIONAL_KEYS) for name in loading_info["missing_keys"])
     if kind in ("bart", "marian") and has_head:
-        assert not told["missing_keys"]
-    assert difference(outputs_of_theirs(back), expected) < 1e-5
+        assert not loading_info["missing_keys"]
+    assert max_difference(reference_outputs(reloaded), expected) < 1e-5
 
 
 @pytest.fixture(scope="module", params=["bart", "marian"])
-def both(request, tmp_path_factory):
-    """A model of theirs, and ours out of its folder."""
-    folder = tmp_path_factory.mktemp("both")
-    model = model_of_theirs(request.param, folder)
-    return model, checkpoints.load(folder)
+def reference_and_model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, keras.Model]:
+    """Return a reference, and the model that is loaded from its folder."""
+    folder = tmp_path_factory.mktemp("reference")
+    reference = make_model(request.param, folder)
+    return reference, checkpoints.load(folder)
 
 
 @pytest.mark.on_pytorch
-def test_generate_the_same(both):
-    assert_generate_the_same(*both)
+def test_generated_tokens(reference_and_model: tuple[Any, keras.Model]) -> None:
+    assert_same_generated_tokens(*reference_and_model)
 
 
-def test_keras_file_and_maps(both, tmp_path):
-    model, ours = both
-    inputs, _ = examples(model.config)
-    assert_equal(saved_by_keras(ours, tmp_path)(inputs), ours(inputs))
-    maps = inspection.attention_maps(ours, inputs)
+def test_keras_file_and_attention_maps(
+    reference_and_model: tuple[Any, keras.Model], tmp_path: pathlib.Path
+) -> None:
+    reference, model = reference_and_model
+    inputs, _ = example_inputs(reference.config)
+    assert_equal(keras_round_trip(model, tmp_path)(inputs), model(inputs))
+    maps = inspection.attention_maps(model, inputs)
     source, target = max(SOURCE_LENGTHS), max(TARGET_LENGTHS)
     shapes = {f"encoder_{i}": ("encoder", source, source) for i in range(3)}
     for i in range(2):
@@ -108,16 +118,16 @@ def test_keras_file_and_maps(both, tmp_path):
     assert {name: x.shape for name, x in maps.items()} == {
         name: (3, HEADS[stack], *lengths) for name, (stack, *lengths) in shapes.items()
     }
-    padding = inputs["source"] == model.config.pad_token_id
-    seen = array(maps["decoder_1/cross_attention"]).max(axis=(1, 2))
-    assert_equal(seen == 0, padding)
-    # Nobody hides targets, not even behind the padding that they begin with.
+    padding = inputs["source"] == reference.config.pad_token_id
+    largest_weights = array(maps["decoder_1/cross_attention"]).max(axis=(1, 2))
+    assert_equal(largest_weights == 0, padding)
+    # Targets are not masked, not even the padding token that they start with.
     assert (array(maps["decoder_1/self_attention"])[..., 0] > 0).all()
 
 
-def test_files_of_old(tmp_path):
-    """Sines and cosines, and copies of the shared embedding, are in them."""
-    model = model_of_theirs("marian", tmp_path)
+def test_older_files(tmp_path: pathlib.Path) -> None:
+    """Older files contain sinusoidal positions and copies of the shared embedding."""
+    reference = make_model("marian", tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     for name in ("model.encoder", "model.decoder"):
@@ -125,27 +135,29 @@ def test_files_of_old(tmp_path):
         tensors[f"{name}.embed_tokens.weight"] = tensors["model.shared.weight"].copy()
     tensors["lm_head.weight"] = tensors["model.shared.weight"].copy()
     save_file(tensors, file)
-    inputs, _ = examples(model.config)
-    ours = checkpoints.load(tmp_path)
-    assert difference(ours(inputs), outputs_of_theirs(model)) < 1e-4
+    inputs, _ = example_inputs(reference.config)
+    model = checkpoints.load(tmp_path)
+    assert max_difference(model(inputs), reference_outputs(reference)) < 1e-4
 
 
-def test_head_left_out_or_added(tmp_path):
-    model = model_of_theirs("bart", tmp_path / "with")
-    inputs, _ = examples(model.config)
-    ours = checkpoints.load(tmp_path / "with", task="hidden_states")
-    assert difference(ours(inputs), outputs_of_theirs(model.model)) < 1e-4
-    checkpoints.save(ours, tmp_path / "without")
-    added = checkpoints.load(tmp_path / "without", task="translation")
-    expected = outputs_of_theirs(model) - model.final_logits_bias.numpy()
-    assert difference(added(inputs), expected) < 1e-4
+def test_head_omitted_or_added(tmp_path: pathlib.Path) -> None:
+    reference = make_model("bart", tmp_path / "with_head")
+    inputs, _ = example_inputs(reference.config)
+    model = checkpoints.load(tmp_path / "with_head", task="hidden_states")
+    expected = reference_outputs(reference.model)
+    assert max_difference(model(inputs), expected) < 1e-4
+    checkpoints.save(model, tmp_path / "without_head")
+    model = checkpoints.load(tmp_path / "without_head", task="translation")
+    expected = reference_outputs(reference) - reference.final_logits_bias.numpy()
+    assert max_difference(model(inputs), expected) < 1e-4
 
 
-def test_dropout_is_that_of_the_config(tmp_path):
+def test_dropout(tmp_path: pathlib.Path) -> None:
+    """Each layer has its rate of the config, unless `dropout` overrides all of them."""
     rates = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
-    published(tmp_path, "BartModel", transformers.BartConfig(**SIZES, **rates))
+    save_reference(tmp_path, "BartModel", transformers.BartConfig(**SIZES, **rates))
 
-    def found(**options):
+    def loaded_rates(**options: Any) -> tuple[float, ...]:
         model = checkpoints.load(tmp_path, **options)
         block = model.get_layer("decoder_0")
         return (
@@ -156,5 +168,5 @@ def test_dropout_is_that_of_the_config(tmp_path):
             block.feed_forward.dropout,
         )
 
-    assert found() == (0.1, 0.1, 0.2, 0.2, 0.3)
-    assert found(dropout=0.4) == (0.4,) * 5
+    assert loaded_rates() == (0.1, 0.1, 0.2, 0.2, 0.3)
+    assert loaded_rates(dropout=0.4) == (0.4,) * 5

@@ -1,14 +1,17 @@
-"""BERT, RoBERTa and DistilBERT out of files that `transformers` has written."""
+"""BERT, RoBERTa and DistilBERT loaded from files that `transformers` has saved."""
+
+import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
 from published import (
-    difference,
     ids_and_mask,
-    published,
-    saved_back,
-    saved_by_keras,
-    theirs,
+    keras_round_trip,
+    load_in_transformers,
+    max_difference,
+    run_reference,
+    save_reference,
     torch,
     transformers,
 )
@@ -17,11 +20,12 @@ from tensors import assert_equal
 
 from keras_attn import checkpoints, inspection
 
-VOCABULARY, WIDTH, MIDDLE, HEADS, BLOCKS, POSITIONS = 29, 12, 17, 3, 2, 41
+VOCABULARY_SIZE, WIDTH, INTERMEDIATE_DIM = 29, 12, 17
+HEADS, BLOCKS, POSITIONS = 3, 2, 41
 SIZES = {
-    "vocab_size": VOCABULARY,
+    "vocab_size": VOCABULARY_SIZE,
     "hidden_size": WIDTH,
-    "intermediate_size": MIDDLE,
+    "intermediate_size": INTERMEDIATE_DIM,
     "num_attention_heads": HEADS,
     "num_hidden_layers": BLOCKS,
     "max_position_embeddings": POSITIONS,
@@ -30,80 +34,93 @@ KINDS = {
     "Bert": SIZES | {"pad_token_id": 0},
     "Roberta": SIZES | {"pad_token_id": 1, "type_vocab_size": 1},
     "DistilBert": {
-        "vocab_size": VOCABULARY,
+        "vocab_size": VOCABULARY_SIZE,
         "dim": WIDTH,
-        "hidden_dim": MIDDLE,
+        "hidden_dim": INTERMEDIATE_DIM,
         "n_heads": HEADS,
         "n_layers": BLOCKS,
         "max_position_embeddings": POSITIONS,
         "pad_token_id": 0,
     },
 }
-HEADS_OF = {
+TASKS = {
     "hidden_states": ("Model", "last_hidden_state"),
     "masked_language_model": ("ForMaskedLM", "logits"),
     "classification": ("ForSequenceClassification", "logits"),
 }
-LONGEST = POSITIONS - 2
+MAX_LENGTH = POSITIONS - 2
 
 
-def made(kind, task, folder, **options):
-    end, output = HEADS_OF[task]
+def make_model(
+    kind: str, task: str, folder: pathlib.Path, **options: Any
+) -> tuple[Any, str]:
+    """Return a reference, and the name of its output."""
+    suffix, output = TASKS[task]
     config = getattr(transformers, f"{kind}Config")(**KINDS[kind], **options)
-    return published(folder, kind + end, config), output
+    return save_reference(folder, kind + suffix, config), output
 
 
-CASES = [(kind, task) for task in HEADS_OF for kind in KINDS]
+CASES = [(kind, task) for task in TASKS for kind in KINDS]
 
 
 @pytest.mark.every_backend
 @pytest.mark.parametrize(("kind", "task"), CASES)
-def test_equal_to_theirs(kind, task, tmp_path):
-    model, output = made(kind, task, tmp_path / "theirs", num_labels=5)
-    ids, keep = ids_and_mask([7, 1, LONGEST], VOCABULARY, model.config.pad_token_id)
-    expected = theirs(model, output, input_ids=ids, attention_mask=keep)
-    ours = checkpoints.load(tmp_path / "theirs")
-    kept = None if task == "classification" else keep
-    assert difference(ours(ids), expected, kept) < 1e-4
-    back, told = saved_back(ours, tmp_path / "ours", type(model).__name__)
-    assert all("pooler" in name for name in told["missing_keys"])
-    again = theirs(back, output, input_ids=ids, attention_mask=keep)
-    assert difference(again, expected, kept) < 1e-5
+def test_outputs(kind: str, task: str, tmp_path: pathlib.Path) -> None:
+    reference, output = make_model(kind, task, tmp_path / "reference", num_labels=5)
+    padding_id = reference.config.pad_token_id
+    ids, mask = ids_and_mask([7, 1, MAX_LENGTH], VOCABULARY_SIZE, padding_id)
+    expected = run_reference(reference, output, input_ids=ids, attention_mask=mask)
+    model = checkpoints.load(tmp_path / "reference")
+    output_mask = None if task == "classification" else mask
+    assert max_difference(model(ids), expected, output_mask) < 1e-4
+    reloaded, loading_info = load_in_transformers(
+        model, tmp_path / "saved", type(reference).__name__
+    )
+    assert all("pooler" in name for name in loading_info["missing_keys"])
+    outputs = run_reference(reloaded, output, input_ids=ids, attention_mask=mask)
+    assert max_difference(outputs, expected, output_mask) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_untied_head(kind, tmp_path):
-    model, output = made(
-        kind, "masked_language_model", tmp_path / "theirs", tie_word_embeddings=False
+def test_untied_head(kind: str, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "reference"
+    reference, output = make_model(
+        kind, "masked_language_model", folder, tie_word_embeddings=False
     )
-    ids, keep = ids_and_mask([7, 3], VOCABULARY, model.config.pad_token_id)
-    expected = theirs(model, output, input_ids=ids, attention_mask=keep)
-    ours = checkpoints.load(tmp_path / "theirs")
-    assert difference(ours(ids), expected, keep) < 1e-4
-    states = checkpoints.load(tmp_path / "theirs", task="hidden_states")
-    assert states(ids).shape == (2, 7, WIDTH)
+    padding_id = reference.config.pad_token_id
+    ids, mask = ids_and_mask([7, 3], VOCABULARY_SIZE, padding_id)
+    expected = run_reference(reference, output, input_ids=ids, attention_mask=mask)
+    model = checkpoints.load(folder)
+    assert max_difference(model(ids), expected, mask) < 1e-4
+    model = checkpoints.load(folder, task="hidden_states")
+    assert model(ids).shape == (2, 7, WIDTH)
 
 
-def test_segments(tmp_path):
-    """As an input of their own, or all 0."""
-    model, output = made("Bert", "hidden_states", tmp_path / "theirs")
-    ids, keep = ids_and_mask([7, 3], VOCABULARY)
-    segments = (np.arange(7) > [[2], [1]]).astype("int32")
-    expected = theirs(
-        model, output, input_ids=ids, attention_mask=keep, token_type_ids=segments
+def test_token_type_ids(tmp_path: pathlib.Path) -> None:
+    """Token type ids are an input, or 0 by default."""
+    folder = tmp_path / "reference"
+    reference, output = make_model("Bert", "hidden_states", folder)
+    ids, mask = ids_and_mask([7, 3], VOCABULARY_SIZE)
+    token_type_ids = (np.arange(7) > [[2], [1]]).astype("int32")
+    expected = run_reference(
+        reference,
+        output,
+        input_ids=ids,
+        attention_mask=mask,
+        token_type_ids=token_type_ids,
     )
-    ours = checkpoints.load(tmp_path / "theirs", use_segments=True)
-    found = ours({"tokens": ids, "segments": segments})
-    assert difference(found, expected, keep) < 1e-4
-    without = checkpoints.load(tmp_path / "theirs")(ids)
-    assert difference(without, expected, keep) > 0.1
-    zeros = ours({"tokens": ids, "segments": np.zeros_like(segments)})
-    assert difference(without, zeros, keep) < 1e-6
+    model = checkpoints.load(folder, use_token_type_ids=True)
+    inputs = {"token_ids": ids, "token_type_ids": token_type_ids}
+    assert max_difference(model(inputs), expected, mask) < 1e-4
+    default = checkpoints.load(folder)(ids)
+    assert max_difference(default, expected, mask) > 0.1
+    inputs = {"token_ids": ids, "token_type_ids": np.zeros_like(token_type_ids)}
+    assert max_difference(default, model(inputs), mask) < 1e-6
 
 
-def test_older_names(tmp_path):
-    """As the first BERT files have them."""
-    model, output = made("Bert", "masked_language_model", tmp_path)
+def test_older_names(tmp_path: pathlib.Path) -> None:
+    """The oldest BERT files have other names for some tensors."""
+    reference, output = make_model("Bert", "masked_language_model", tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -114,41 +131,45 @@ def test_older_names(tmp_path):
     tensors["cls.seq_relationship.weight"] = np.zeros((2, WIDTH), "float32")
     tensors["bert.embeddings.position_ids"] = np.zeros((1, POSITIONS), "int64")
     save_file(tensors, path)
-    ids, keep = ids_and_mask([7, 3], VOCABULARY)
-    expected = theirs(model, output, input_ids=ids, attention_mask=keep)
-    assert difference(checkpoints.load(tmp_path)(ids), expected, keep) < 1e-4
+    ids, mask = ids_and_mask([7, 3], VOCABULARY_SIZE)
+    expected = run_reference(reference, output, input_ids=ids, attention_mask=mask)
+    assert max_difference(checkpoints.load(tmp_path)(ids), expected, mask) < 1e-4
 
 
-def test_a_new_head_on_what_another_task_has_learned(tmp_path):
-    """The encoder is theirs, the head is new, and the file knows its classes."""
-    made("Roberta", "masked_language_model", tmp_path / "theirs")
-    model = checkpoints.load(tmp_path / "theirs", "classification", num_classes=4)
-    states = checkpoints.load(tmp_path / "theirs", "hidden_states")
+def test_new_head_on_a_model_of_another_task(tmp_path: pathlib.Path) -> None:
+    """The encoder is loaded, the head is new, and the saved config has its classes."""
+    folder = tmp_path / "reference"
+    make_model("Roberta", "masked_language_model", folder)
+    model = checkpoints.load(folder, "classification", num_classes=4)
+    encoder = checkpoints.load(folder, "hidden_states")
     assert model.output_shape == (None, 4)
-    for layer in states.layers:
-        for ours, other in zip(model.get_layer(layer.name).weights, layer.weights):
-            assert_equal(ours, other)
-    back, told = saved_back(
-        model, tmp_path / "ours", "RobertaForSequenceClassification"
+    for layer in encoder.layers:
+        weights = model.get_layer(layer.name).weights
+        for weight, encoder_weight in zip(weights, layer.weights):
+            assert_equal(weight, encoder_weight)
+    reloaded, loading_info = load_in_transformers(
+        model, tmp_path / "saved", "RobertaForSequenceClassification"
     )
-    assert not told["missing_keys"]
-    ids, _ = ids_and_mask([7, 7], VOCABULARY, 1)
-    assert difference(model(ids), theirs(back, input_ids=ids)) < 1e-4
-    assert back.config.num_labels == 4
+    assert not loading_info["missing_keys"]
+    ids, _ = ids_and_mask([7, 7], VOCABULARY_SIZE, 1)
+    assert max_difference(model(ids), run_reference(reloaded, input_ids=ids)) < 1e-4
+    assert reloaded.config.num_labels == 4
 
 
-def test_by_keras_and_back(tmp_path):
-    made("DistilBert", "classification", tmp_path / "theirs", num_labels=3)
-    model = checkpoints.load(tmp_path / "theirs")
-    ids, _ = ids_and_mask([7, 4], VOCABULARY)
-    again = saved_by_keras(model, tmp_path)
-    assert_equal(again(ids), model(ids))
-    assert again.published == model.published
-    saved_back(again, tmp_path / "ours", "DistilBertForSequenceClassification")
+def test_keras_round_trip(tmp_path: pathlib.Path) -> None:
+    make_model("DistilBert", "classification", tmp_path / "reference", num_labels=3)
+    model = checkpoints.load(tmp_path / "reference")
+    ids, _ = ids_and_mask([7, 4], VOCABULARY_SIZE)
+    round_trip = keras_round_trip(model, tmp_path)
+    assert_equal(round_trip(ids), model(ids))
+    assert round_trip.published == model.published
+    architecture = "DistilBertForSequenceClassification"
+    load_in_transformers(round_trip, tmp_path / "saved", architecture)
 
 
-def test_dropout_is_the_users_or_the_configs(tmp_path):
-    made("Bert", "classification", tmp_path, hidden_dropout_prob=0.3)
+def test_dropout(tmp_path: pathlib.Path) -> None:
+    """The rates are those of the config, unless `dropout` overrides them."""
+    make_model("Bert", "classification", tmp_path, hidden_dropout_prob=0.3)
     rates = [
         {
             model.get_layer("encoder_0").dropout,
@@ -160,20 +181,21 @@ def test_dropout_is_the_users_or_the_configs(tmp_path):
     assert rates == [{0.3}, {0}]
 
 
-def test_maps_and_pruning(tmp_path):
-    model, _ = made("Bert", "hidden_states", tmp_path)
-    ours = checkpoints.load(tmp_path)
-    ids, keep = ids_and_mask([7, 3], VOCABULARY)
-    maps = inspection.attention_maps(ours, ids)
-    model.set_attn_implementation("eager")
+def test_attention_maps_and_pruning(tmp_path: pathlib.Path) -> None:
+    reference, _ = make_model("Bert", "hidden_states", tmp_path)
+    model = checkpoints.load(tmp_path)
+    ids, mask = ids_and_mask([7, 3], VOCABULARY_SIZE)
+    maps = inspection.attention_maps(model, ids)
+    reference.set_attn_implementation("eager")
     inputs = {
         "input_ids": torch.tensor(ids).long(),
-        "attention_mask": torch.tensor(keep),
+        "attention_mask": torch.tensor(mask),
     }
-    expected = model(**inputs, output_attentions=True).attentions
+    expected = reference(**inputs, output_attentions=True).attentions
     assert len(maps) == BLOCKS
-    for found, weights in zip(maps.values(), expected):
-        seen = keep[:, None, :, None] & np.ones((1, HEADS, 1, 1), bool)
-        assert difference(found, weights.detach().numpy(), seen[..., 0]) < 1e-5
-    pruned = inspection.prune_heads(ours, {next(iter(maps)): [1]})
-    assert pruned.count_params() < ours.count_params()
+    query_mask = np.repeat(mask[:, None], HEADS, axis=1)  # (B, N, T)
+    for weights, expected_weights in zip(maps.values(), expected):
+        expected_weights = expected_weights.detach().numpy()
+        assert max_difference(weights, expected_weights, query_mask) < 1e-5
+    pruned = inspection.prune_heads(model, {next(iter(maps)): [1]})
+    assert pruned.count_params() < model.count_params()

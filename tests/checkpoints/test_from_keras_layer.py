@@ -1,4 +1,8 @@
-"""Layers of Keras and KerasHub, and what they become."""
+"""Conversion of Keras and KerasHub layers."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,59 +18,61 @@ from tensors import (
 )
 
 from keras_attn import layers
+from keras_attn._types import Tensor
 from keras_attn.checkpoints import from_keras_layer
 
 hub = pytest.importorskip("keras_hub").layers
 
-BATCH, LENGTH, TOTAL, WIDTH, HEADS, MIDDLE = 2, 5, 7, 12, 3, 11
+BATCH, LENGTH, VALUE_LENGTH, WIDTH, HEADS, INTERMEDIATE_DIM = 2, 5, 7, 12, 3, 11
 X, VALUE, KEY = normal(2, 5, 12), normal(2, 7, 10, seed=1), normal(2, 7, 13, seed=2)
-KEEP, VALUE_KEEP = lengths_mask([5, 3], LENGTH), lengths_mask([7, 4], TOTAL)
+MASK, VALUE_MASK = lengths_mask([5, 3], LENGTH), lengths_mask([7, 4], VALUE_LENGTH)
 rng = np.random.default_rng(3)
-DENSE = rng.random((BATCH, LENGTH, TOTAL)) < 0.5
-DENSE[..., 0] = True  # Theirs means something else where nothing is left to see.
-OWN_DENSE = DENSE[..., :LENGTH] | np.eye(LENGTH, dtype=bool)
+DENSE = rng.random((BATCH, LENGTH, VALUE_LENGTH)) < 0.5
+# Keras attends uniformly if everything is masked, keras_attn to nothing.
+DENSE[..., 0] = True
+SELF_DENSE = DENSE[..., :LENGTH] | np.eye(LENGTH, dtype=bool)
 
-# Arguments of a call, alike in both houses; those in `THEIRS` by another name.
+# Call arguments, with the same names in Keras except for those in `KERAS_NAMES`.
 ATTENTION_MASKS = [
     {},
     {"attention_mask": DENSE, "use_causal_mask": True},
-    {"padding_mask": VALUE_KEEP},
+    {"padding_mask": VALUE_MASK},
 ]
-ENCODER_MASKS = [{}, {"padding_mask": KEEP, "attention_mask": OWN_DENSE}]
+ENCODER_MASKS = [{}, {"padding_mask": MASK, "attention_mask": SELF_DENSE}]
 DECODER_MASKS = [
     {},
-    {"decoder_padding_mask": KEEP, "decoder_attention_mask": OWN_DENSE},
+    {"decoder_padding_mask": MASK, "decoder_attention_mask": SELF_DENSE},
     {"use_causal_mask": False},
 ]
 BOTH_MASKS = [
     {},
     {
-        "encoder_padding_mask": VALUE_KEEP,
+        "encoder_padding_mask": VALUE_MASK,
         "encoder_attention_mask": DENSE,
-        "decoder_padding_mask": KEEP,
+        "decoder_padding_mask": MASK,
     },
 ]
-THEIRS = {"padding_mask": "value_mask"}
+KERAS_NAMES = {"padding_mask": "value_mask"}
 
 
-def squared(x):
+def squared(x: Tensor) -> Tensor:
     return x * x
 
 
-def attention(**options):
+def attention(**options: Any) -> keras.layers.Layer:
     return keras.layers.MultiHeadAttention(HEADS, 4, **options)
 
 
-def grouped(**options):
+def grouped(**options: Any) -> keras.layers.Layer:
     return keras.layers.GroupQueryAttention(4, 6, 2, **options)
 
 
-def encoder(**options):
-    return hub.TransformerEncoder(MIDDLE, HEADS, **options)
+def encoder(**options: Any) -> keras.layers.Layer:
+    return hub.TransformerEncoder(INTERMEDIATE_DIM, HEADS, **options)
 
 
-def decoder(**options):
-    return hub.TransformerDecoder(MIDDLE, HEADS, **options)
+def decoder(**options: Any) -> keras.layers.Layer:
+    return hub.TransformerDecoder(INTERMEDIATE_DIM, HEADS, **options)
 
 
 ALL_ARGUMENTS = {
@@ -86,100 +92,104 @@ BLOCK_ARGUMENTS = {
     "bias_initializer": "ones",
     "normalize_first": True,
 }
-# How a layer is made, what goes in, and the masks.
+# Function that makes a layer, its options, its inputs and the masks.
 CASES = {
     "attention": (attention, {}, [X, VALUE], ATTENTION_MASKS),
-    "keys of their own": (attention, {"use_bias": False}, [X, VALUE, KEY], [{}]),
-    "all of attention": (
+    "separate keys": (attention, {"use_bias": False}, [X, VALUE, KEY], [{}]),
+    "attention, all options": (
         attention,
         ALL_ARGUMENTS | {"value_dim": 5, "output_shape": 9},
         [X, VALUE],
         ATTENTION_MASKS,
     ),
     "grouped": (grouped, {}, [X, VALUE], ATTENTION_MASKS),
-    "all of grouped": (grouped, ALL_ARGUMENTS, [X, VALUE, KEY], ATTENTION_MASKS),
+    "grouped, all options": (grouped, ALL_ARGUMENTS, [X, VALUE, KEY], ATTENTION_MASKS),
     "encoder": (encoder, {}, [X], ENCODER_MASKS),
-    "all of an encoder": (encoder, BLOCK_ARGUMENTS, [X], ENCODER_MASKS),
+    "encoder, all options": (encoder, BLOCK_ARGUMENTS, [X], ENCODER_MASKS),
     "decoder": (decoder, {}, [X], DECODER_MASKS),
     "cross-attention": (decoder, {}, [X, VALUE], BOTH_MASKS),
-    "all of a decoder": (decoder, BLOCK_ARGUMENTS, [X, VALUE], BOTH_MASKS),
+    "decoder, all options": (decoder, BLOCK_ARGUMENTS, [X, VALUE], BOTH_MASKS),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 
 
-def pair(case, **options):
-    make, more, inputs, _ = CASES[case]
-    theirs = make(**more, **options)
-    theirs.build(*(x.shape for x in inputs))
-    fill_weights(theirs)
-    return theirs, from_keras_layer(theirs)
+def make_layers(
+    case: str, **options: Any
+) -> tuple[keras.layers.Layer, keras.layers.Layer]:
+    """Return a Keras or KerasHub layer with random weights, and the converted layer."""
+    make, case_options, inputs, _ = CASES[case]
+    keras_layer = make(**case_options, **options)
+    keras_layer.build(*(x.shape for x in inputs))
+    fill_weights(keras_layer)
+    return keras_layer, from_keras_layer(keras_layer)
 
 
-@pytest.mark.parametrize("case", on_every_backend(CASES, ("all of attention",)))
-def test_equal_to_theirs(case):
-    theirs, ours = pair(case)
+@pytest.mark.parametrize("case", on_every_backend(CASES, ("attention, all options",)))
+def test_outputs(case: str) -> None:
+    keras_layer, layer = make_layers(case)
     _, _, inputs, masks = CASES[case]
     for mask in masks:
-        if isinstance(ours, layers.MultiHeadAttention):
-            renamed = {THEIRS.get(name, name): value for name, value in mask.items()}
-        else:
-            renamed = mask
-        assert_close(ours(*inputs, **mask), theirs(*inputs, **renamed))
+        keras_mask = mask
+        if isinstance(layer, layers.MultiHeadAttention):
+            keras_mask = {KERAS_NAMES.get(name, name): m for name, m in mask.items()}
+        assert_close(layer(*inputs, **mask), keras_layer(*inputs, **keras_mask))
 
 
 @every_case
-def test_mixed_precision(case):
-    """The float32 weights are theirs; outputs differ by how bfloat16 rounds."""
-    theirs, ours = pair(case, dtype="mixed_bfloat16")
-    assert ours.dtype_policy.name == "mixed_bfloat16"
-    assert {weight.dtype for weight in ours.weights} == {"float32"}
+def test_mixed_precision(case: str) -> None:
+    """The weights stay float32; outputs differ only by the rounding of bfloat16."""
+    keras_layer, layer = make_layers(case, dtype="mixed_bfloat16")
+    assert layer.dtype_policy.name == "mixed_bfloat16"
+    assert {weight.dtype for weight in layer.weights} == {"float32"}
     inputs = CASES[case][2]
-    expected, found = (array(x(*inputs)).astype("float32") for x in (theirs, ours))
-    step = 2**-7  # between neighbours of bfloat16, of numbers from 1 on
-    assert np.abs(found - expected).max() <= 2 * step * np.abs(expected).max()
+    expected = array(keras_layer(*inputs)).astype("float32")
+    outputs = array(layer(*inputs)).astype("float32")
+    epsilon = 2**-7  # of bfloat16
+    assert np.abs(outputs - expected).max() <= 2 * epsilon * np.abs(expected).max()
 
 
 @every_case
-def test_name_and_settings_come_along(case):
-    theirs, ours = pair(case, name="mine", trainable=False)
-    assert ours.built and ours.name == "mine" and not ours.trainable
-    assert all(w.path.startswith("mine/") for w in ours.weights)
-    found, expected = ours.get_config(), theirs.get_config()
-    shared = found.keys() & expected.keys()
+def test_name_and_config_are_preserved(case: str) -> None:
+    keras_layer, layer = make_layers(case, name="mine", trainable=False)
+    assert layer.built and layer.name == "mine" and not layer.trainable
+    assert all(w.path.startswith("mine/") for w in layer.weights)
+    config, expected = layer.get_config(), keras_layer.get_config()
+    shared = config.keys() & expected.keys()
     assert shared >= {"dtype", "dropout", "kernel_initializer", "bias_initializer"}
-    assert {k: found[k] for k in shared} == {k: expected[k] for k in shared}
+    assert {k: config[k] for k in shared} == {k: expected[k] for k in shared}
 
 
 @every_case
-def test_saved_and_loaded(case, tmp_path):
-    _, ours = pair(case)
+def test_saved_and_loaded(case: str, tmp_path: pathlib.Path) -> None:
+    _, layer = make_layers(case)
     _, _, inputs, _ = CASES[case]
-    symbols = [keras.Input((None, x.shape[-1])) for x in inputs]
-    model = keras.Model(symbols, ours(*symbols))
+    symbolic = [keras.Input((None, x.shape[-1])) for x in inputs]
+    model = keras.Model(symbolic, layer(*symbolic))
     model.save(tmp_path / "model.keras")
     path = tmp_path / "model.keras"
     loaded = keras.saving.load_model(path, custom_objects={"squared": squared})
     assert_equal(loaded(inputs), model(inputs))
-    assert_close(model(inputs), ours(*inputs))
+    assert_close(model(inputs), layer(*inputs))
 
 
-def test_a_layer_out_of_a_saved_model(tmp_path):
-    """Where what it was built for comes out of JSON."""
-    symbols = keras.Input((None, WIDTH)), keras.Input((None, 10))
-    model = keras.Model(symbols, decoder(name="theirs")(*symbols))
+def test_layer_of_a_loaded_model(tmp_path: pathlib.Path) -> None:
+    """The build config of the layer has been read from JSON."""
+    symbolic = keras.Input((None, WIDTH)), keras.Input((None, 10))
+    model = keras.Model(symbolic, decoder(name="decoder")(*symbolic))
     model.save(tmp_path / "model.keras")
-    theirs = keras.saving.load_model(tmp_path / "model.keras").get_layer("theirs")
-    assert_close(from_keras_layer(theirs)(X, VALUE), theirs(X, VALUE))
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    keras_layer = loaded.get_layer("decoder")
+    assert_close(from_keras_layer(keras_layer)(X, VALUE), keras_layer(X, VALUE))
 
 
-def test_the_weights_are_copies():
-    theirs, ours = pair("encoder")
-    before = array(theirs(X))
-    fill_weights(ours, seed=9)
-    assert_equal(theirs(X), before)
+def test_weights_are_copies() -> None:
+    keras_layer, layer = make_layers("encoder")
+    expected = array(keras_layer(X))
+    fill_weights(layer, seed=9)
+    assert_equal(keras_layer(X), expected)
 
 
-class Other(keras.layers.MultiHeadAttention):
+class Subclass(keras.layers.MultiHeadAttention):
     pass
 
 
@@ -187,13 +197,13 @@ class Other(keras.layers.MultiHeadAttention):
     "layer",
     [
         keras.layers.Dense(3),
-        Other(2, 3),
+        Subclass(2, 3),
         hub.CachedMultiHeadAttention(2, 3),
-        layers.TransformerEncoder(MIDDLE, HEADS),
+        layers.TransformerEncoder(INTERMEDIATE_DIM, HEADS),
         None,
     ],
 )
-def test_other_layers(layer):
+def test_unsupported_layers_raise(layer: Any) -> None:
     supported = "MultiHeadAttention or GroupQueryAttention, .*Encoder or .*Decoder"
     name = type(layer).__name__
     with pytest.raises(TypeError, match=f"{supported}. Received: .*{name}$"):
@@ -201,7 +211,7 @@ def test_other_layers(layer):
 
 
 @pytest.mark.parametrize("make", [attention, grouped, encoder, decoder])
-def test_not_built(make):
+def test_unbuilt_layers_raise(make: Callable[..., keras.layers.Layer]) -> None:
     with pytest.raises(ValueError, match="has been built.*Received: layer='a'"):
         from_keras_layer(make(name="a"))
 
@@ -215,30 +225,30 @@ def test_not_built(make):
         {"activity_regularizer": "l2"},
     ],
 )
-def test_settings_that_ours_has_not(options):
-    theirs = attention(name="a", **options)
-    theirs.build(X.shape, X.shape)
+def test_unsupported_options_raise(options: dict[str, Any]) -> None:
+    keras_layer = attention(name="a", **options)
+    keras_layer.build(X.shape, X.shape)
     (name,) = options
     with pytest.raises(ValueError, match=f"Received: layer='a', .*{name}="):
-        from_keras_layer(theirs)
+        from_keras_layer(keras_layer)
 
 
-def test_attention_in_a_grid():
-    theirs = attention(attention_axes=1)
-    theirs.build((2, 5, 6, 12), (2, 5, 6, 12))
+def test_inputs_of_rank_four_raise() -> None:
+    keras_layer = attention(attention_axes=1)
+    keras_layer.build((2, 5, 6, 12), (2, 5, 6, 12))
     with pytest.raises(ValueError, match="length, features.*Received: "):
-        from_keras_layer(theirs)
+        from_keras_layer(keras_layer)
 
 
-def test_heads_that_do_not_divide_the_width():
-    theirs = hub.TransformerEncoder(MIDDLE, 5)
-    theirs.build(X.shape)
+def test_heads_that_do_not_divide_the_width_raise() -> None:
+    keras_layer = hub.TransformerEncoder(INTERMEDIATE_DIM, 5)
+    keras_layer.build(X.shape)
     with pytest.raises(ValueError, match="multiple of `num_heads`.*Received: "):
-        from_keras_layer(theirs)
+        from_keras_layer(keras_layer)
 
 
-def test_adapters():
-    theirs, _ = pair("attention")
-    theirs.query_dense.enable_lora(2)
+def test_adapters_raise() -> None:
+    keras_layer, _ = make_layers("attention")
+    keras_layer.query_dense.enable_lora(2)
     with pytest.raises(ValueError, match="plain weights.*Received: .*lora_kernel_a"):
-        from_keras_layer(theirs)
+        from_keras_layer(keras_layer)

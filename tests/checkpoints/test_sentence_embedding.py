@@ -1,10 +1,12 @@
-"""How texts are pooled: as the folder says, written back so, in both of its forms."""
+"""Pooling of sentence embeddings, in both versions of its config."""
 
 import json
+import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
-from published import ids_and_mask, published, transformers
+from published import ids_and_mask, save_reference, transformers
 from tensors import array
 
 from keras_attn import checkpoints
@@ -18,22 +20,24 @@ SIZES = {
     "num_hidden_layers": 1,
     "max_position_embeddings": 7,
 }
-POOLED = {
-    "first": lambda x, keep: x[:, 0],
-    "mean": lambda x, keep: (x * keep).sum(axis=1) / keep.sum(axis=1),
-    "max": lambda x, keep: np.where(keep, x, -np.inf).max(axis=1),
+POOLINGS = {
+    "first": lambda x, mask: x[:, 0],
+    "mean": lambda x, mask: (x * mask).sum(axis=1) / mask.sum(axis=1),
+    "max": lambda x, mask: np.where(mask, x, -np.inf).max(axis=1),
 }
 NEW = {"first": "cls", "mean": ["mean"], "max": "max"}
 OLD = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
 @pytest.fixture
-def folder(tmp_path):
-    published(tmp_path / "bert", "BertModel", transformers.BertConfig(**SIZES))
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    save_reference(tmp_path / "bert", "BertModel", transformers.BertConfig(**SIZES))
     return tmp_path / "bert"
 
 
-def write_modules(folder, config, normalize=False):
+def write_modules(
+    folder: pathlib.Path, config: dict[str, Any], normalize: bool = False
+) -> None:
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling/config.json").write_text(json.dumps(config))
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
@@ -44,11 +48,13 @@ def write_modules(folder, config, normalize=False):
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("mode", POOLED)
-def test_pooled_and_saved_as_the_folder_says(mode, normalize, folder, tmp_path):
-    ids, keep = ids_and_mask([6, 2, 4], SIZES["vocab_size"])
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_pooling_is_loaded_and_saved(
+    mode: str, normalize: bool, folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    ids, mask = ids_and_mask([6, 2, 4], SIZES["vocab_size"])
     hidden = array(checkpoints.load(folder, task="hidden_states")(ids))
-    expected = POOLED[mode](hidden.astype("float64"), keep[:, :, None])
+    expected = POOLINGS[mode](hidden.astype("float64"), mask[:, :, None])
     if normalize:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     for config in (
@@ -58,8 +64,8 @@ def test_pooled_and_saved_as_the_folder_says(mode, normalize, folder, tmp_path):
         write_modules(folder, config, normalize)
         model = checkpoints.load(folder, task="sentence_embedding")
         np.testing.assert_allclose(model(ids), expected, atol=1e-5)
-    again = checkpoints.save(model, tmp_path / "again")
-    model = checkpoints.load(again, task="sentence_embedding")
+    saved = checkpoints.save(model, tmp_path / "saved")
+    model = checkpoints.load(saved, task="sentence_embedding")
     np.testing.assert_allclose(model(ids), expected, atol=1e-5)
 
 
@@ -72,7 +78,9 @@ def test_pooled_and_saved_as_the_folder_says(mode, normalize, folder, tmp_path):
         ({}, r"Received: \[\]"),
     ],
 )
-def test_other_poolings_are_refused(config, message, folder):
+def test_unsupported_poolings_raise(
+    config: dict[str, Any], message: str, folder: pathlib.Path
+) -> None:
     write_modules(folder, config)
     with pytest.raises(ValueError, match=message):
         checkpoints.load(folder, task="sentence_embedding")
@@ -92,7 +100,9 @@ def test_other_poolings_are_refused(config, message, folder):
         ),
     ],
 )
-def test_modules_that_are_none(modules, message, folder):
+def test_invalid_modules_raise(
+    modules: str, message: str, folder: pathlib.Path
+) -> None:
     (folder / "modules.json").write_text(modules)
     with pytest.raises(ValueError, match=message):
         checkpoints.load(folder, task="sentence_embedding")

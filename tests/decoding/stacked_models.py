@@ -8,7 +8,6 @@ from keras import ops
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding.compile import compiled
 from keras_attn.models import recurrent_translator, transformer_translator
 
 V, D, HEADS = 13, 8, 2
@@ -321,8 +320,9 @@ def _modern(**options):
     return dict(
         normalization="rms_norm",
         use_bias=False,
-        gated=True,
-        activation="silu",
+        feed_forward=layers.FeedForward(
+            12, activation="silu", use_bias=False, gated=True
+        ),
         normalize_first=True,
         **options,
     )
@@ -331,13 +331,16 @@ def _modern(**options):
 def parallel_blocks():
     target = ids("target")
     x = layers.PositionEmbedding(20)(embed(target))
-    options = _modern(parallel=True, layer_scale=0.5, stochastic_depth=0.5)
+    options = _modern(
+        parallel=True,
+        residual=layers.Residual(layer_scale=0.5, stochastic_depth=0.5),
+    )
     return model(layers.TransformerDecoder(12, HEADS, **options)(x), target)
 
 
 def sandwiched_blocks():
     target, (source, context) = ids("target"), encoded()
-    options = _modern(sandwich_norm=True)
+    options = _modern(residual=layers.Residual(sandwich_norm=True))
     x = layers.TransformerDecoder(12, HEADS, **options)(embed(target), context)
     return model(x, source, target)
 
@@ -377,7 +380,7 @@ def rotary_grouped_windowed():
 
 def alibi_and_relative_bias():
     """The relative one shared by two layers, the last of them not in a block."""
-    relative = layers.RelativePositionBias(HEADS, 8, 6, bidirectional=False)
+    relative = layers.RelativePositionBias(8, 6, bidirectional=False)
     target = ids("target")
     x = embed(target)
     for position in layers.AlibiPositionBias(), relative:

@@ -27,7 +27,7 @@ def language_model(seed):
 
 
 def found_by(model, inputs, strategy, **options):
-    options = {"end_token_id": END, "max_length": LENGTH, **options}
+    options = {"end_token_id": END, "max_new_tokens": LENGTH, **options}
     found = generate(model, inputs, strategy=strategy, **options)
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
 
@@ -126,7 +126,7 @@ def test_scores_are_those_of_the_whole_model():
     prompts = np.array([[1, 5, 2, 7], [4, 6, 0, 0], [9, 0, 0, 0]], "int32")
     lengths = (prompts > 0).sum(axis=1)
     found = found_by(
-        model, prompts, BeamSearch(4, 0.6, 4), max_length=length, end_token_id=11
+        model, prompts, BeamSearch(4, 0.6, 4), max_new_tokens=length, end_token_id=11
     )
     changes = 0
     for row, before in enumerate(lengths):
@@ -159,7 +159,7 @@ def test_several_end_tokens():
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_one_beam_is_greedy_search(translator, alpha):
     source = np.random.default_rng(5).integers(1, stacked_models.V, (6, 5))
-    options = {"start_token_id": 2, "max_length": 12}
+    options = {"start_token_id": 2, "max_new_tokens": 12}
     greedy = found_by(translator, {"source": source}, GreedySearch(), **options)
     beam = found_by(translator, {"source": source}, BeamSearch(1, alpha), **options)
     np.testing.assert_array_equal(beam["token_ids"], greedy["token_ids"])
@@ -172,7 +172,7 @@ def test_one_beam_is_greedy_search(translator, alpha):
 
 def test_more_beams_find_no_worse_ones(translator):
     source = np.random.default_rng(6).integers(1, stacked_models.V, (20, 5))
-    options = {"start_token_id": 2, "max_length": 12}
+    options = {"start_token_id": 2, "max_new_tokens": 12}
     scores = [
         found_by(translator, {"source": source}, BeamSearch(n), **options)["scores"]
         for n in (1, 4, 24)
@@ -183,7 +183,7 @@ def test_more_beams_find_no_worse_ones(translator):
 
 def test_a_row_does_not_depend_on_its_batch(translator):
     source = np.random.default_rng(7).integers(1, stacked_models.V, (5, 5))
-    options = {"start_token_id": 2, "max_length": 12}
+    options = {"start_token_id": 2, "max_new_tokens": 12}
     strategy = BeamSearch(3, num_return_sequences=3)
     together = found_by(translator, {"source": source}, strategy, **options)
     for row in range(5):
@@ -217,7 +217,7 @@ def test_the_score_counts_generated_tokens_with_the_end_token(alpha):
 
 def test_where_there_are_fewer_hypotheses_than_asked_for():
     found = found_by(
-        language_model(0), {"target": PROMPTS}, BeamSearch(64, 0.6, 64), max_length=1
+        language_model(0), {"target": PROMPTS}, BeamSearch(64, 0.6, 64), max_new_tokens=1
     )
     assert (found["lengths"] > 0).sum(axis=1).tolist() == [VOCABULARY] * 3
     assert np.isneginf(found["scores"][:, VOCABULARY:]).all()
@@ -226,7 +226,7 @@ def test_where_there_are_fewer_hypotheses_than_asked_for():
 
 def test_xla_finds_the_same(translator):
     source = np.random.default_rng(8).integers(1, stacked_models.V, (3, 5))
-    options = {"start_token_id": 2, "max_length": 8}
+    options = {"start_token_id": 2, "max_new_tokens": 8}
     plain, compiled = (
         found_by(
             translator, {"source": source}, BeamSearch(3), jit_compile=jit, **options

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 from keras_attn import models
-from keras_attn.decoding.step import step_model
+from keras_attn.decoding import step_model
 
 ROWS, LENGTH, LAYERS, WIDTH = 64, 2000, 2, 64
 # Keys and values in float32, and one bool for each position of each layer.

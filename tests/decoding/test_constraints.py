@@ -19,7 +19,7 @@ PROMPTS = np.array(
 
 
 def found_by(model, inputs, strategy="greedy", **options):
-    options = {"end_token_id": END, "max_length": LENGTH, **options}
+    options = {"end_token_id": END, "max_new_tokens": LENGTH, **options}
     found = generate(model, inputs, strategy=STRATEGIES[strategy], **options)
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
 
@@ -74,7 +74,7 @@ def test_any_of_several_end_tokens_ends_a_row(language_model, strategy, ends):
 
 
 def test_no_row_ends_before_its_minimum_length(language_model, strategy, ends):
-    options = {"end_token_id": ends, "min_length": 4}
+    options = {"end_token_id": ends, "min_new_tokens": 3}
     found = found_by(language_model, {"target": PROMPTS}, strategy, **options)
     assert found["lengths"].min() >= 4
     assert not np.isin(found["token_ids"][:, :, :3], ends).any()
@@ -102,7 +102,7 @@ def test_a_prefix_comes_first_and_scores(language_model, strategy):
             np.testing.assert_allclose(value[2], free[name][2], rtol=1e-5)
     if strategy == "greedy":
         longer = np.array([[1, 4, 6, 2, 8, 6, 1, 8]])
-        rest = found_by(language_model, {"target": longer}, max_length=LENGTH - 3)
+        rest = found_by(language_model, {"target": longer}, max_new_tokens=LENGTH - 3)
         np.testing.assert_array_equal(
             found["token_ids"][0, 0, 3:], rest["token_ids"][0, 0]
         )
@@ -127,7 +127,7 @@ def test_a_start_token_may_be_the_padding_id(translator):
     [
         ({"banned_token_ids": [V]}, r"\[0, 13\).*banned_token_id=13"),
         ({"end_token_id": (3, -1)}, r"\[0, 13\).*end_token_id=-1"),
-        ({"min_length": -1}, "min_length=-1"),
+        ({"min_new_tokens": -1}, "min_new_tokens=-1"),
         ({"prefix": [V]}, r"`prefix` must be in \[0, 13\).*id=13"),
         ({"prefix": np.ones((3, 2))}, r"\(4, F\).*shape=\(3, 2\)"),
         ({"strategy": "beam search"}, "strategy='beam search'"),
@@ -138,7 +138,7 @@ def test_bad_input(language_model, options, message):
         generate(
             language_model,
             {"target": PROMPTS},
-            **{"end_token_id": END, "max_length": LENGTH, **options},
+            **{"end_token_id": END, "max_new_tokens": LENGTH, **options},
         )
 
 

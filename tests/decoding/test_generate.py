@@ -14,7 +14,7 @@ from keras import ops
 from stacked_models import V
 
 from keras_attn.decoding import BeamSearch, GreedySearch, generate
-from keras_attn.decoding.request import _KEPT
+from keras_attn.decoding.request import _CACHES
 
 START, END, LENGTH = 2, 3, 12
 SOURCE = np.random.default_rng(5).integers(1, V, (6, 5)).astype("int32")
@@ -25,7 +25,7 @@ def found_by(model, inputs, **options):
     options = {
         "start_token_id": START,
         "end_token_id": END,
-        "max_length": LENGTH,
+        "max_new_tokens": LENGTH,
         **options,
     }
     found = generate(model, inputs, **options)
@@ -92,20 +92,20 @@ def test_xla_finds_the_same(translator):
 def test_a_prompt(language_model):
     prompt = np.random.default_rng(1).integers(1, V, (4, 3)).astype("int32")
     found = found_by(
-        language_model, {"target": prompt}, start_token_id=None, max_length=9
+        language_model, {"target": prompt}, start_token_id=None, max_new_tokens=9
     )
     assert_same(found, naive_search.greedy(language_model, {}, prompt, END, 9))
 
 
 def test_a_prompt_beside_a_source(translator):
     prompt = np.random.default_rng(2).integers(4, V, (6, 2)).astype("int32")
-    found = found_by(translator, {"source": SOURCE, "target": prompt}, max_length=5)
+    found = found_by(translator, {"source": SOURCE, "target": prompt}, max_new_tokens=5)
     expected = naive_search.greedy(translator, {"source": SOURCE}, prompt, END, 5)
     assert_same(found, expected)
 
 
 def test_one_token(language_model):
-    found = found_by(language_model, {"target": starts(2)}, max_length=1)
+    found = found_by(language_model, {"target": starts(2)}, max_new_tokens=1)
     assert found["token_ids"].shape == (2, 1, 1)
     assert_same(found, naive_search.greedy(language_model, {}, starts(2), END, 1))
 
@@ -229,8 +229,8 @@ def test_adapters_added_later_are_used():
 
 def _loops(model):
     """What was compiled for a model."""
-    made = _KEPT[model].made
-    return [value for (name, *_), value in made.items() if name.startswith("search")]
+    programs = _CACHES[model][None].programs
+    return [x for (name, *_), x in programs.items() if name.startswith("search")]
 
 
 def _traces(loop):
@@ -264,9 +264,9 @@ def test_a_ragged_tensor_is_padded(translator):
 def test_each_set_of_arguments_has_a_loop_of_its_own():
     model = chain()
     for length in (3, 5, 3):
-        found = found_by(model, np.full((1, 1), 8), max_length=length)
+        found = found_by(model, np.full((1, 1), 8), max_new_tokens=length)
         assert found["token_ids"].shape[-1] == length
-    found = found_by(model, np.full((1, 1), 2), max_length=5, end_token_id=4)
+    found = found_by(model, np.full((1, 1), 2), max_new_tokens=5, end_token_id=4)
     assert found["lengths"].tolist() == [[1]]
     assert len(_loops(model)) == 3
 
@@ -286,7 +286,7 @@ def test_a_model_is_let_go():
         ({}, {}, "keys.*'source', 'target'.*Received: inputs with keys"),
         ({"source": SOURCE, "text": SOURCE}, {}, "keys.*'source', 'text'"),
         ({"target": SOURCE}, {}, r"\['source'\].*Received: inputs with keys"),
-        ({"source": SOURCE[0]}, {}, r"'source' must be of shape.*shape=\(5,\)"),
+        ({"source": SOURCE[0]}, {}, r"'source' must have shape.*shape=\(5,\)"),
         ({"source": SOURCE + V}, {}, r"'source' must be in \[0, 13\).*id=\d+"),
         ({"source": SOURCE - 1}, {}, r"'source' must be in \[0, 13\).*id=-1"),
         (
@@ -295,45 +295,45 @@ def test_a_model_is_let_go():
             r"'target' must be in \[0, 13\).*id=\d+",
         ),
         ({"source": SOURCE.astype("int64") + 2**32}, {}, r"\[0, 13\).*id=4294967"),
-        ({"source": None}, {}, "'source' is missing"),
-        ({"source": SOURCE, "target": SOURCE[:2]}, {}, "as many rows.*'target': 2"),
+        ({"source": None}, {}, "'source' must not be None"),
+        ({"source": SOURCE, "target": SOURCE[:2]}, {}, "same batch size.*'target': 2"),
         ({"source": SOURCE, "target": SOURCE[:, :0]}, {}, r"shape=\(6, 0\)"),
         ({"source": SOURCE}, {"start_token_id": 2.5}, "must be ints.*=.*2.5"),
         ({"source": SOURCE}, {"end_token_id": "3"}, "must be ints.*end_token_id="),
         ({"source": SOURCE}, {"start_token_id": None}, "start_token_id=None"),
         ({"source": SOURCE}, {"start_token_id": V}, r"\[0, 13\).*start_token_id=13"),
-        ({"source": [["a", "b"]]}, {}, "'source' must be of dtype int32.*str"),
-        ({"source": SOURCE * 1.0}, {}, "'source' must be of dtype int32.*float64"),
+        ({"source": [["a", "b"]]}, {}, "'source' must have dtype int32.*str"),
+        ({"source": SOURCE * 1.0}, {}, "'source' must have dtype int32.*float64"),
         ({"source": SOURCE}, {"end_token_id": -1}, r"\[0, 13\).*end_token_id=-1"),
-        ({"source": SOURCE}, {"max_length": 0}, "max_length=0"),
+        ({"source": SOURCE}, {"max_new_tokens": 0}, "max_new_tokens=0"),
         ({"source": SOURCE}, {"target": "words"}, "one of.*target='words'"),
-        ({"source": SOURCE}, {"min_length": 2.5}, "min_length=2.5"),
+        ({"source": SOURCE}, {"min_new_tokens": 2.5}, "min_new_tokens=2.5"),
         (
             {"source": SOURCE},
-            {"min_length": LENGTH + 1},
-            "min_length=13, max_length=12",
+            {"min_new_tokens": LENGTH + 1},
+            "min_new_tokens=13, max_new_tokens=12",
         ),
         (
             {"source": SOURCE},
             {"banned_token_ids": range(V)},
-            "leave a token.*13 banned",
+            "leave at least one token.*13 banned",
         ),
         (
             {"source": SOURCE},
-            {"banned_token_ids": [x for x in range(V) if x != END], "min_length": 2},
-            "leave a token.*no end token",
+            {"banned_token_ids": [x for x in range(V) if x != END], "min_new_tokens": 1},
+            "leave at least one token.*no end token",
         ),
-        ({"source": SOURCE}, {"prefix": [0, 5]}, r"padding \(0\) at its end only"),
-        ({"source": SOURCE}, {"prefix": [5] * 13}, "no longer than `max_length`"),
+        ({"source": SOURCE}, {"prefix": [0, 5]}, r"padding \(0\) only at its end"),
+        ({"source": SOURCE}, {"prefix": [5] * 13}, "not be longer than `max_new_tokens`"),
         (
             {"source": SOURCE},
             {"prefix": [5], "banned_token_ids": [5]},
-            "hold no banned id",
+            "not contain a banned id",
         ),
         (
             {"source": SOURCE},
-            {"prefix": [5, END], "min_length": 3},
-            "no end token before `min_length`",
+            {"prefix": [5, END], "min_new_tokens": 2},
+            "an end token among the first `min_new_tokens`",
         ),
     ],
 )
@@ -344,7 +344,7 @@ def test_bad_input(translator, inputs, options, message):
 
 def test_inside_a_compiled_function(translator):
     tf = pytest.importorskip("tensorflow")
-    with pytest.raises(ValueError, match="'source' must have values"):
+    with pytest.raises(ValueError, match="'source' must be an eager tensor"):
         tf.function(lambda x: found_by(translator, {"source": x}))(SOURCE)
 
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_decoded():
 
     with pytest.raises(ValueError, match="Functional.*Received: model="):
         found_by(Subclassed(), SOURCE)
-    with pytest.raises(ValueError, match="20 positions.* takes 25"):
+    with pytest.raises(ValueError, match="20 learned positions.*have 25"):
         found_by(
-            stacked_models.make("language model"), {"target": SOURCE}, max_length=21
+            stacked_models.make("language model"), {"target": SOURCE}, max_new_tokens=21
         )

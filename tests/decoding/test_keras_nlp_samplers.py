@@ -15,7 +15,7 @@ samplers = keras_nlp.samplers
 
 
 def token_ids(model, strategy, **options):
-    options = {"end_token_id": END, "max_length": 6, **options}
+    options = {"end_token_id": END, "max_new_tokens": 6, **options}
     found = generate(model, {"target": PROMPTS}, strategy=strategy, **options)
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
 

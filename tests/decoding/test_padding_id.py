@@ -62,7 +62,7 @@ def asked(relabel=lambda values: values):
         "prefix": relabel([[1, 0], [0, 0], [5, 1]]),
         "end_token_id": int(relabel(END)),
         "banned_token_ids": [int(relabel(0))],
-        "max_length": LENGTH,
+        "max_new_tokens": LENGTH,
     }
 
 
@@ -135,7 +135,7 @@ def test_each_input_is_filled_up_with_what_is_masked_in_it():
     inputs = {"source": source, "target": target}
     model = fill_weights(keras.Model(inputs, embedding(x, reverse=True)), seed=1)
     rows = tf.ragged.constant([[1, 2, 3], [4]], tf.int32)
-    options = {"start_token_id": START, "end_token_id": END, "max_length": LENGTH}
+    options = {"start_token_id": START, "end_token_id": END, "max_new_tokens": LENGTH}
     found = generate(model, {"source": rows}, **options, padding_id=7)
     for i, row in enumerate(rows):
         alone = generate(model, {"source": row[None]}, **options, padding_id=7)
@@ -182,7 +182,7 @@ def test_where_nothing_is_masked_prompts_that_tell_their_length_have_no_padding(
     x = layers.SinusoidalPositionEmbedding()(embedding(target))
     x = layers.TransformerDecoder(12, HEADS)(x)
     model = fill_weights(keras.Model(target, embedding(x, reverse=True)), seed=2)
-    options = {"end_token_id": END, "max_length": LENGTH}
+    options = {"end_token_id": END, "max_new_tokens": LENGTH}
     for prompts, rows in prompts_of_known_lengths():
         found = generate(model, prompts, **options)
         streamed = np.stack([*stream(model, prompts, **options)], axis=1)
@@ -204,5 +204,5 @@ def test_bad_padding(models):
     with pytest.raises(ValueError, match="`padding_id` must be in .*padding_id=13"):
         generate(models[1], **options, padding_id=V)
     options["inputs"]["target"] = np.array([[1, PADDING, 2]] * 3)
-    with pytest.raises(ValueError, match=r"padding \(12\) at its end only"):
+    with pytest.raises(ValueError, match=r"padding \(12\) only at its end"):
         generate(models[1], **options, padding_id=PADDING)

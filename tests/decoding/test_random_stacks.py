@@ -9,7 +9,7 @@ from stacked_models import full_logits, ids, stepped_logits
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding.step import step_model
+from keras_attn.decoding import step_model
 
 V, LENGTH, SOURCE, BATCH = 11, 6, 4, 2
 

@@ -21,12 +21,12 @@ def constant_model(logits=LOGITS):
     return model
 
 
-def drawn(rows=ROWS, max_length=1, logits=LOGITS, prompt=1, **options):
+def drawn(rows=ROWS, max_new_tokens=1, logits=LOGITS, prompt=1, **options):
     found = generate(
         constant_model(logits),
         np.full((rows, 1), prompt, "int32"),
         end_token_id=END,
-        max_new_tokens=max_length,
+        max_new_tokens=max_new_tokens,
         strategy=Sampling(**options),
     )
     return {name: ops.convert_to_numpy(value) for name, value in found.items()}
@@ -93,7 +93,7 @@ def test_top_k_comes_before_top_p():
 
 def test_the_same_seed_gives_the_same_text():
     first, again, other = (
-        drawn(rows=20, max_length=10, seed=seed)["token_ids"] for seed in (1, 1, 2)
+        drawn(rows=20, max_new_tokens=10, seed=seed)["token_ids"] for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -113,7 +113,7 @@ def test_without_a_seed_each_call_draws_anew():
 
 
 def test_rows_and_steps_draw_apart():
-    found = drawn(rows=300, max_length=2, seed=7)
+    found = drawn(rows=300, max_new_tokens=2, seed=7)
     pairs = found["token_ids"][found["lengths"][:, 0] == 2, 0]
     counts = np.zeros((V, V))
     np.add.at(counts, tuple(pairs.T), 1)
@@ -125,7 +125,7 @@ def test_rows_and_steps_draw_apart():
 
 
 def test_the_score_is_the_models_own():
-    found = drawn(rows=50, max_length=5, temperature=2.0, top_k=3, seed=8)
+    found = drawn(rows=50, max_new_tokens=5, temperature=2.0, top_k=3, seed=8)
     table = np.log(softmax(LOGITS))
     for tokens, length, score in zip(
         found["token_ids"][:, 0], found["lengths"][:, 0], found["scores"][:, 0]
@@ -138,7 +138,7 @@ def test_a_repetition_penalty_falls_on_prompt_and_generated_tokens():
     logits = np.array([1.0, 4.0, 1.1, 1.2, 1.3, 1.4, -50.0, 1.5], "float32")
     found = drawn(
         rows=200,
-        max_length=5,
+        max_new_tokens=5,
         logits=logits,
         repetition_penalty=1e6,
         temperature=0.005,

@@ -20,8 +20,7 @@ from stacked_models import (
 from tensors import fill_weights
 
 from keras_attn import layers
-from keras_attn.decoding import StepModel, generate
-from keras_attn.decoding.step import step_model
+from keras_attn.decoding import StepModel, generate, step_model
 
 LENGTH = 7
 # Tokens a call: a prompt, one, a run of several. Of two lengths, as JAX compiles each.
@@ -257,14 +256,14 @@ ACROSS = {
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_an_operation_across_positions_is_named(name):
-    with pytest.raises(ValueError, match=f"what '{name}.*depends on other positions"):
+    with pytest.raises(ValueError, match=f"output of '{name}.*depends on other positions"):
         step_model(ACROSS[name](), LENGTH)
 
 
 def test_a_context_that_depends_on_the_target():
     target, (source, context) = ids("target"), encoded()
     x = layers.CrossAttention(2, name="culprit")(context, embed(target))
-    with pytest.raises(ValueError, match="'culprit'.*`context` depends on the tokens"):
+    with pytest.raises(ValueError, match="'culprit'.*`context` depends on the generated"):
         step_model(model(x, source, target), LENGTH)
 
 
@@ -307,7 +306,7 @@ def test_flattened_positions_are_refused_by_name():
 def test_room_for_as_many_positions_as_were_learned():
     full = fill_weights(bare(layers.PositionEmbedding(LENGTH, name="positions")))
     assert step_model(full, LENGTH).max_length == LENGTH
-    with pytest.raises(ValueError, match="'positions'.*7 positions.* takes 8"):
+    with pytest.raises(ValueError, match="'positions'.*7 learned positions.*have 8"):
         step_model(full, LENGTH + 1)
 
 
@@ -339,7 +338,7 @@ def test_the_target_can_be_named():
 
 
 def test_a_target_that_nothing_depends_on():
-    with pytest.raises(ValueError, match="does not depend on its input 'target'"):
+    with pytest.raises(ValueError, match="must depend on its input 'target'"):
         step_model(two_inputs("target", "source", uses_first=False), LENGTH)
 
 
@@ -404,7 +403,7 @@ def test_the_output_can_be_named():
 )
 def test_what_runs_beside_the_target(name, beside):
     step = step_model(make(name), LENGTH)
-    assert step.beside == step.continued == beside
+    assert step.aligned_inputs == step.extendable_inputs == beside
 
 
 def test_a_source_added_position_by_position():
@@ -412,7 +411,7 @@ def test_a_source_added_position_by_position():
     target, (source, context) = ids("target"), encoded()
     full = fill_weights(model(embed(target) + context, source, target))
     step = step_model(full, LENGTH)
-    assert step.beside == {"source"} and step.continued == set()
+    assert step.aligned_inputs == {"source"} and step.extendable_inputs == set()
     inputs = arrays(full, source=LENGTH)
     np.testing.assert_allclose(
         stepped_logits(step, inputs, RUN),
@@ -420,7 +419,7 @@ def test_a_source_added_position_by_position():
         rtol=1e-5,
         atol=1e-5,
     )
-    with pytest.raises(ValueError, match="'source' runs beside.*length 3, that"):
+    with pytest.raises(ValueError, match="'source' is aligned.*length 3, that"):
         generate(full, {"source": inputs["source"][:, :1]}, 1, max_new_tokens=3)
 
 
@@ -441,8 +440,8 @@ def test_generate_continues_segment_ids():
         inputs = {k: np.asarray(v, "int32") for k, v in inputs.items()}
         assert full_logits(full, inputs)[0, -1].argmax() == token
         row.append(int(token))
-    with pytest.raises(ValueError, match="'segments' runs beside.*length 6.* or 3"):
+    with pytest.raises(ValueError, match="'segments' is aligned.*length 6.* or 3"):
         generate(full, {"target": prompt, "segments": given[:, :5]}, max_new_tokens=4)
-    with pytest.raises(ValueError, match="'segments' counts positions"):
+    with pytest.raises(ValueError, match="'segments' seems to count positions"):
         counted = np.array([[1, 2, 3], [1, 2, 0]], "int32")
         generate(full, {"target": prompt, "segments": counted}, max_new_tokens=4)

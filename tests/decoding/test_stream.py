@@ -25,7 +25,7 @@ def test_the_tokens_are_those_of_generate(language_model, case):
     arguments = {
         "inputs": {"target": PROMPTS[:, :1]},
         "end_token_id": END,
-        "max_length": 6,
+        "max_new_tokens": 6,
         **CASES[case],
     }
     found = generate(language_model, **arguments)
@@ -40,7 +40,7 @@ def test_the_tokens_are_those_of_generate(language_model, case):
 
 def test_each_token_comes_before_the_next_is_thought_of(translator):
     source = np.array([[3, 4, 5]], "int32")
-    arguments = dict(start_token_id=2, end_token_id=None, max_length=10**4)
+    arguments = dict(start_token_id=2, end_token_id=None, max_new_tokens=10**4)
     tokens = stream(translator, {"source": source}, **arguments)
     assert isinstance(tokens, types.GeneratorType)
     # All ten thousand would take minutes.
@@ -59,7 +59,7 @@ def test_no_rows_give_no_tokens(language_model):
 
 def test_errors_come_at_once(language_model):
     prompt = {"target": PROMPTS[:, :1]}
-    with pytest.raises(ValueError, match="must settle each token as it goes"):
+    with pytest.raises(ValueError, match="must decide each token before the next"):
         stream(language_model, prompt, max_new_tokens=4, strategy=BeamSearch(2))
     with pytest.raises(ValueError, match="`end_token_id` must be in"):
         stream(language_model, prompt, end_token_id=10**6)

@@ -48,5 +48,5 @@ def test_rows_of_the_last_cross_attention(translator, has_prompt):
 
 def test_a_model_without_cross_attention_is_refused(language_model):
     prompt = {"target": PROMPTS[:, :1]}
-    with pytest.raises(ValueError, match="needs a cross-attention layer"):
+    with pytest.raises(ValueError, match="requires a cross-attention layer"):
         generate(language_model, prompt, max_new_tokens=4, return_alignment=True)

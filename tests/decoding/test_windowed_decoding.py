@@ -36,7 +36,7 @@ POSITIONS = {
         "num_key_value_heads": 1,
     },
     "relative, sinks": lambda: {
-        "position": layers.RelativePositionBias(HEADS, bidirectional=False),
+        "position": layers.RelativePositionBias(bidirectional=False),
         "use_sinks": True,
         "value_dim": 5,
     },
@@ -57,20 +57,21 @@ def made(num_global, name="plain", sliding_window=WINDOW, **options):
 
 
 def in_steps(layer, sizes, room=LENGTH, segment_ids=None):
-    spec = layer.cache_spec(BATCH, room, has_segment_ids=segment_ids is not None)
+    names = {"inputs"} if segment_ids is None else {"inputs", "segment_ids"}
+    spec = layer.cache_spec(BATCH, room, names)
     cache = {n: keras.ops.zeros(leaf.shape, leaf.dtype) for n, leaf in spec.items()}
     index, outputs = 0, []
     for size in sizes:
         run = slice(index, index + size)
         more = {} if segment_ids is None else {"segment_ids": segment_ids[:, run]}
-        output, cache = layer.cached_call(
-            keras.ops.convert_to_tensor(X[:, run]),
-            padding_mask=KEEP[:, run],
-            use_causal_mask=True,
-            cache=cache,
-            index=keras.ops.convert_to_tensor(index, dtype="int32"),
+        inputs = {
+            "inputs": keras.ops.convert_to_tensor(X[:, run]),
+            "padding_mask": KEEP[:, run],
+            "use_causal_mask": True,
             **more,
-        )
+        }
+        position = keras.ops.convert_to_tensor(index, dtype="int32")
+        output, cache = layer.cached_call(inputs, cache, position)
         assert {n: tuple(leaf.shape) for n, leaf in cache.items()} == {
             n: leaf.shape for n, leaf in spec.items()
         }
@@ -128,9 +129,9 @@ def test_segments(num_global):
 
 @pytest.mark.parametrize("room", [100, 10**6])
 def test_a_cache_is_as_long_as_the_window_and_the_global_tokens(room):
-    spec = made(2, "rotary, grouped").cache_spec(7, room, has_segment_ids=True)
+    spec = made(2, "rotary, grouped").cache_spec(7, room, {"segment_ids"})
     assert spec["key"].shape == spec["value"].shape == (7 * 2, WINDOW + 2, 4)
-    assert spec["keep"].shape == spec["segments"].shape == (7, WINDOW + 2)
+    assert spec["keep"].shape == spec["segment_ids"].shape == (7, WINDOW + 2)
     step = decoding.step_model(language_model(), room, validate=False)
     lengths = {leaf.shape[1] for leaf in keras.tree.flatten(step.empty_cache(1))}
     assert lengths == {WINDOW, WINDOW + 1}
@@ -224,7 +225,7 @@ def test_segments_beside_the_target():
     inputs = arrays(full, target=LENGTH)
     inputs["segments"] = np.sort(inputs["segments"] % 3, axis=1)
     step = decoding.step_model(full, LENGTH)
-    assert step.beside == {"segments"}
+    assert step.aligned_inputs == {"segments"}
     expected = full_logits(full, inputs)
     one = {**inputs, "segments": np.ones_like(inputs["segments"])}
     assert np.abs(full_logits(full, one) - expected).max() > 0.05

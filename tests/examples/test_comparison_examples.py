@@ -1,34 +1,34 @@
-"""The examples that compare models run from end to end, on next to nothing."""
+"""The examples that compare models, run at tiny sizes."""
 
 from example_runs import command, run
 
 
-def test_the_bottleneck(tmp_path):
+def test_bottleneck(tmp_path):
     names = ["recurrent, general attention"]
-    started = command("bottleneck.py", "--output", tmp_path, "--task", "reversal")
-    started += ["--minutes", "0.02", "--width", "16", "--model", *names]
-    said = run(started)
-    rows = [line.split("|") for line in said.splitlines() if line.startswith("| ")]
+    arguments = command("bottleneck.py", "--output", tmp_path, "--task", "reversal")
+    arguments += ["--minutes", "0.02", "--width", "16", "--model", *names]
+    output = run(arguments)
+    rows = [line.split("|") for line in output.splitlines() if line.startswith("| ")]
     assert [row[1].strip() for row in rows] == ["model", *names]
     assert "on the anti-diagonal in" in rows[1][-2]
     assert (tmp_path / "bottleneck.png").exists()
 
 
-def test_the_long_range(tmp_path):
-    started = command("long_range.py", "--output", tmp_path)
-    started += ["--model", "GRU", "self-attention with positions"]
-    said = run([*started, "--distances", "3", "--seconds", "1"])
-    assert "| GRU | " in said and "| self-attention with positions | " in said
+def test_long_range(tmp_path):
+    arguments = command("long_range.py", "--output", tmp_path)
+    arguments += ["--model", "GRU", "self-attention with positions"]
+    output = run([*arguments, "--distances", "3", "--seconds", "1"])
+    assert "| GRU | " in output and "| self-attention with positions | " in output
     without, with_positions = (
         float(line.split()[-1])
-        for line in said.splitlines()
+        for line in output.splitlines()
         if "positions " in line[:20]
     )
     assert without < 1e-4 < 0.1 < with_positions
     assert (tmp_path / "long_range.png").exists()
 
 
-def test_the_long_context(tmp_path):
+def test_long_context(tmp_path):
     texts = tmp_path / "texts"
     texts.mkdir()
     for name in "ab":
@@ -36,10 +36,19 @@ def test_the_long_context(tmp_path):
             "".join(f"{name}{n} is {n * n}\n" for n in range(500))
         )
     kinds = ["rotary", "learned, interpolated", "linear attention, sinusoidal"]
-    started = command("long_context.py", "--output", tmp_path, "--texts", texts)
-    started += ["--minutes", "0.02", "--width", "16", "--layers", "1", "--windows", "1"]
-    said = run([*started, "--kinds", *kinds])
-    rows = [line.split("|")[1:-1] for line in said.splitlines() if line[:2] == "| "]
+    arguments = command("long_context.py", "--output", tmp_path, "--texts", texts)
+    arguments += [
+        "--minutes",
+        "0.02",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--windows",
+        "1",
+    ]
+    output = run([*arguments, "--kinds", *kinds])
+    rows = [line.split("|")[1:-1] for line in output.splitlines() if line[:2] == "| "]
     assert {row[0].strip() for row in rows[1:]} == {
         *kinds,
         "rotary, NTK",

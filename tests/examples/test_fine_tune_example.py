@@ -1,4 +1,4 @@
-"""The example as a user runs it, on little: each task, each kind of texts."""
+"""The fine-tuning example, run on small data: each task and each kind of data."""
 
 import re
 
@@ -17,28 +17,28 @@ COLOURS = "red blue white green black pink".split()
 FRUITS = "apple pear plum cherry grape lemon".split()
 
 
-def results(said):
-    """Name -> what was measured, of the table at the end."""
-    rows = re.findall(r"^  (before|after|TF-IDF) +([\d.]+)$", said, re.MULTILINE)
+def results(output):
+    """Return the results by name, read from the table at the end of the output."""
+    rows = re.findall(r"^  (before|after|TF-IDF) +([\d.]+)$", output, re.MULTILINE)
     return {name: float(value) for name, value in rows}
 
 
-def test_texts_of_a_folder_from_nothing(tmp_path):
+def test_folder_of_texts_from_scratch(tmp_path):
     for label, words in (("colour", COLOURS), ("fruit", FRUITS)):
         (tmp_path / "texts" / label).mkdir(parents=True)
         for i in range(30):
             text = f"{words[i % 6]} or {words[(i + i // 6 + 1) % 6]}"
             (tmp_path / "texts" / label / f"{i}.txt").write_text(text)
-    started = command("fine_tune.py", "--texts", tmp_path / "texts")
-    started += ["--output", tmp_path / "run", "--method", "layerwise"]
-    said = run([*started, "--epochs", "30", "--rate", "0.01"])
-    assert "48 texts to train on, 12 held out, 2 labels" in said
-    assert "A fresh process gives the same 12 labels" in said
-    found = results(said)
-    assert found["after"] > 90 and found["after"] > found["before"]
-    assert found["TF-IDF"] > 90
-    made = {path.name for path in (tmp_path / "run").iterdir()}
-    assert made == {"curves.png", "confusions.png", "saved_model"}
+    arguments = command("fine_tune.py", "--texts", tmp_path / "texts")
+    arguments += ["--output", tmp_path / "run", "--method", "layerwise"]
+    output = run([*arguments, "--epochs", "30", "--rate", "0.01"])
+    assert "48 training texts, 12 held out, 2 labels" in output
+    assert "A fresh process returns the same 12 labels" in output
+    accuracies = results(output)
+    assert accuracies["after"] > 90 and accuracies["after"] > accuracies["before"]
+    assert accuracies["TF-IDF"] > 90
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert files == {"curves.png", "confusions.png", "saved_model"}
 
 
 def test_adapters_on_a_checkpoint(tmp_path):
@@ -59,14 +59,14 @@ def test_adapters_on_a_checkpoint(tmp_path):
     rows = [f"{a} {b}\tcolour\n" for a in COLOURS for b in COLOURS]
     rows += [f"{a} {b}\tfruit\n" for a in FRUITS for b in FRUITS]
     (tmp_path / "texts.tsv").write_text("".join(rows))
-    started = command("fine_tune.py", "--checkpoint", tmp_path / "bert")
-    started += ["--texts", tmp_path / "texts.tsv", "--output", tmp_path / "run"]
-    said = run([*started, "--method", "lora", "--epochs", "30", "--rate", "0.01"])
-    assert "A fresh process gives the same 14 labels" in said
-    assert results(said)["after"] > 80
+    arguments = command("fine_tune.py", "--checkpoint", tmp_path / "bert")
+    arguments += ["--texts", tmp_path / "texts.tsv", "--output", tmp_path / "run"]
+    output = run([*arguments, "--method", "lora", "--epochs", "30", "--rate", "0.01"])
+    assert "A fresh process returns the same 14 labels" in output
+    assert results(output)["after"] > 80
     adapters = keras.models.load_model(tmp_path / "run/adapters.keras")
-    trained = {w.path.rpartition("/")[0] for w in adapters.trainable_weights}
-    assert trained == {
+    trainable = {w.path.rpartition("/")[0] for w in adapters.trainable_weights}
+    assert trainable == {
         *("encoder_0/self_attention/query", "encoder_0/self_attention/value"),
         *("pooler", "logits"),
     }
@@ -89,14 +89,14 @@ def test_translation(tmp_path):
         decoder_start_token_id=0,
     )
     transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
-    started = command("fine_tune.py", "--task", "translation", "--checkpoint", folder)
-    started += ["--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
-    started += ["--output", tmp_path / "run", "--max-tokens", "12", "--epochs", "2"]
-    said = run(started)
-    assert "A fresh process gives the same" in said
-    assert set(results(said)) == {"before", "after"}
-    made = {path.name for path in (tmp_path / "run").iterdir()}
-    assert made == {"curves.png", "saved_model", "checkpoint"}
+    arguments = command("fine_tune.py", "--task", "translation", "--checkpoint", folder)
+    arguments += ["--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
+    arguments += ["--output", tmp_path / "run", "--max-tokens", "12", "--epochs", "2"]
+    output = run(arguments)
+    assert "A fresh process returns the same" in output
+    assert set(results(output)) == {"before", "after"}
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert files == {"curves.png", "saved_model", "checkpoint"}
     tuned = transformers.T5ForConditionalGeneration.from_pretrained(
         tmp_path / "run/checkpoint"
     )
@@ -104,7 +104,7 @@ def test_translation(tmp_path):
     load_published_tokenizer(tmp_path / "run/checkpoint")
 
 
-def test_the_texts_that_are_built_in():
+def test_built_in_texts():
     train, valid = labelled_texts.built_in()
     assert labelled_texts.built_in() == (train, valid)
     assert (len(train), len(valid)) == (420, 180)
@@ -112,7 +112,7 @@ def test_the_texts_that_are_built_in():
     assert {label for _, label in train} == {label for _, label in valid}
 
 
-def test_the_split_keeps_labels_and_leaves_no_text_on_both_sides():
+def test_split_is_stratified_and_has_no_text_on_both_sides():
     pairs = [(f"a {i}", "x") for i in range(40)] + [(f"b {i}", "y") for i in range(10)]
     train, valid = labelled_texts.split(pairs + pairs[:5], 0.2, seed=1)
     assert sorted(train + valid) == sorted(pairs)

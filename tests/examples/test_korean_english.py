@@ -1,4 +1,4 @@
-"""The built-in corpus: the Korean is spelled right, the split is honest."""
+"""The built-in corpus: Korean forms, English forms, and the split."""
 
 import re
 import sys
@@ -47,7 +47,7 @@ def test_particle_follows_the_final_consonant(word, kind, expected):
     assert particle(word, kind) == expected
 
 
-# Forms as a Korean dictionary gives them: -아/어요, -았/었어요, -(으)ㄹ, -(으)ㄴ,
+# Forms from a Korean dictionary: -아/어요, -았/었어요, -(으)ㄹ, -(으)ㄴ,
 # -(으)면, -는, -고.
 @pytest.mark.parametrize(
     "stem, irregular, forms",
@@ -83,7 +83,7 @@ def test_particle_follows_the_final_consonant(word, kind, expected):
 )
 def test_conjugation(stem, irregular, forms):
     stem = Stem(stem, irregular)
-    got = [
+    actual = [
         stem.polite(),
         stem.past().polite(),
         stem.eul(),
@@ -93,7 +93,7 @@ def test_conjugation(stem, irregular, forms):
         stem.plain("고"),
     ]
     forms = forms.split()
-    assert got[: len(forms)] == forms
+    assert actual[: len(forms)] == forms
 
 
 def test_rieul_drops_before_the_polite_request():
@@ -169,7 +169,7 @@ def test_every_word_of_the_tables_is_used_often(corpus):
         assert sum(text.count(form) for form in forms) >= 10, verb
 
 
-def test_every_rule_is_drawn_and_gives_sentences():
+def test_every_rule_returns_sentences():
     import random
 
     for rule in rules.RULES:

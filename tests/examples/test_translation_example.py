@@ -1,11 +1,11 @@
-"""The example as a user runs it, on a few sentences: killed, then started again."""
+"""The translation example on a few sentences, killed and resumed."""
 
 from example_runs import command, finished_epochs, kill_after_an_epoch, run
 
 EPOCHS = 4
 
 
-def test_a_killed_run_goes_on_and_ends(tmp_path):
+def test_killed_run_is_resumed(tmp_path):
     colours, things = ["빨간", "파란", "하얀"], ["차", "집", "꽃", "책"]
     english = dict(
         zip(colours + things, "red blue white car house flower book".split())
@@ -18,16 +18,16 @@ def test_a_killed_run_goes_on_and_ends(tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(lines), encoding="utf-8")
     sizes = "--vocabulary 300 --width 8 --inner 8 --heads 2 --layers 1 --max-tokens 12"
-    started = command("translation.py")
-    started += ["--pairs", pairs, "--valid", pairs, "--output", tmp_path / "runs"]
-    started += [*sizes.split(), "--epochs", str(EPOCHS), "--batch-tokens", "24"]
+    arguments = command("translation.py")
+    arguments += ["--pairs", pairs, "--valid", pairs, "--output", tmp_path / "runs"]
+    arguments += [*sizes.split(), "--epochs", str(EPOCHS), "--batch-tokens", "24"]
 
-    assert kill_after_an_epoch(started, tmp_path / "runs")[-1] < EPOCHS
-    said = run(started)
+    assert kill_after_an_epoch(arguments, tmp_path / "runs")[-1] < EPOCHS
+    output = run(arguments)
     epochs = finished_epochs(tmp_path / "runs")
-    assert epochs == list(range(1, EPOCHS + 1)), "an epoch lost or redone"
-    assert "A fresh process gives the same" in said
+    assert epochs == list(range(1, EPOCHS + 1)), "an epoch was lost or repeated"
+    assert "A fresh process returns the same" in output
     (folder,) = (tmp_path / "runs").iterdir()
-    made = {path.name for path in folder.iterdir()}
-    assert {"attention.png", "curve.png", "saved_model"} <= made
-    assert "backup" not in made
+    files = {path.name for path in folder.iterdir()}
+    assert {"attention.png", "curve.png", "saved_model"} <= files
+    assert "backup" not in files

@@ -1,5 +1,6 @@
-"""A translator to look into; no test may change its weights."""
+"""A translator to inspect. Tests must not change its weights."""
 
+import keras
 import numpy as np
 import pytest
 from tensors import fill_weights
@@ -8,7 +9,7 @@ from keras_attn.models import transformer_translator
 
 
 @pytest.fixture(scope="session")
-def translator():
+def translator() -> keras.Model:
     return fill_weights(
         transformer_translator(
             17, 13, num_layers=(1, 2), hidden_dim=9, intermediate_dim=12, num_heads=3
@@ -17,7 +18,7 @@ def translator():
 
 
 @pytest.fixture(scope="session")
-def batch():
+def batch() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     source, target = rng.integers(1, 17, (2, 7)), rng.integers(1, 13, (2, 5))
     source[0, 4:] = 0

@@ -1,4 +1,7 @@
-"""Attention weights read out of models that were not built to show them."""
+"""Attention weights of models that were built without returning them."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,11 +14,13 @@ from keras_attn.inspection import attention_maps
 
 
 @pytest.fixture(scope="module")
-def maps(translator, batch):
+def maps(
+    translator: keras.Model, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     return attention_maps(translator, batch)
 
 
-def test_one_map_for_each_attention(maps):
+def test_one_map_per_attention_layer(maps: dict[str, np.ndarray]) -> None:
     shapes = {name: weights.shape for name, weights in maps.items()}
     assert shapes == {
         "encoder_0": (2, 3, 7, 7),
@@ -28,7 +33,9 @@ def test_one_map_for_each_attention(maps):
     assert all(weights.dtype == "float32" for weights in maps.values())
 
 
-def test_rows_share_one_among_the_real_keys(maps, batch):
+def test_rows_sum_to_one_over_real_keys(
+    maps: dict[str, np.ndarray], batch: dict[str, np.ndarray]
+) -> None:
     for name, weights in maps.items():
         keys = batch["target" if name.endswith("self_attention") else "source"] != 0
         assert weights.min() >= 0
@@ -38,7 +45,9 @@ def test_rows_share_one_among_the_real_keys(maps, batch):
         assert not weights[padded].any()
 
 
-def test_lists_arrays_and_tensors_may_be_mixed(translator, maps, batch):
+def test_inputs_can_mix_lists_arrays_and_tensors(
+    translator: keras.Model, maps: dict[str, np.ndarray], batch: dict[str, np.ndarray]
+) -> None:
     mixed = {
         "source": batch["source"].tolist(),
         "target": ops.convert_to_tensor(batch["target"]),
@@ -47,16 +56,18 @@ def test_lists_arrays_and_tensors_may_be_mixed(translator, maps, batch):
         np.testing.assert_array_equal(weights, maps[name])
 
 
-def test_nested_models_are_opened(translator, maps, batch):
+def test_nested_models_are_included(
+    translator: keras.Model, maps: dict[str, np.ndarray], batch: dict[str, np.ndarray]
+) -> None:
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in batch}
     nested = keras.Model(inputs, translator(inputs))
-    found = attention_maps(nested, batch)
-    assert found.keys() == maps.keys()
-    for name, weights in found.items():
+    nested_maps = attention_maps(nested, batch)
+    assert nested_maps.keys() == maps.keys()
+    for name, weights in nested_maps.items():
         np.testing.assert_allclose(weights, maps[name], atol=1e-6)
 
 
-def test_decoders_do_not_look_ahead(maps):
+def test_decoders_are_causal(maps: dict[str, np.ndarray]) -> None:
     later = ~np.tri(5, dtype=bool)
     for i in range(2):
         assert not maps[f"decoder_{i}/self_attention"][..., later].any()
@@ -64,45 +75,49 @@ def test_decoders_do_not_look_ahead(maps):
     assert maps["encoder_0"][1][..., ~np.tri(7, dtype=bool)].all()
 
 
-def test_they_are_what_the_layers_give(translator, maps, batch):
-    """Each block called by hand on what comes into it, masks given explicitly."""
+def test_maps_equal_the_scores_of_the_layers(
+    translator: keras.Model, maps: dict[str, np.ndarray], batch: dict[str, np.ndarray]
+) -> None:
+    """Each block is called on its inputs with explicit masks."""
     names = ["source_dropout", "target_dropout", "encoder_0", "decoder_0"]
-    between = keras.Model(
+    block_inputs = keras.Model(
         translator.input, {n: translator.get_layer(n).output for n in names}
     )(batch)
     source, target = batch["source"] != 0, batch["target"] != 0
     _, encoder = translator.get_layer("encoder_0")(
-        array(between["source_dropout"]),
+        array(block_inputs["source_dropout"]),
         padding_mask=source,
         return_attention_scores=True,
     )
     np.testing.assert_allclose(maps["encoder_0"], array(encoder), atol=1e-6)
     for i, before in enumerate(["target_dropout", "decoder_0"]):
         _, scores = translator.get_layer(f"decoder_{i}")(
-            array(between[before]),
-            array(between["encoder_0"]),
+            array(block_inputs[before]),
+            array(block_inputs["encoder_0"]),
             decoder_padding_mask=target,
             encoder_padding_mask=source,
             return_attention_scores=True,
         )
         for part, expected in scores.items():
-            found = maps[f"decoder_{i}/{part}"]
-            np.testing.assert_allclose(found, array(expected), atol=1e-6)
+            weights = maps[f"decoder_{i}/{part}"]
+            np.testing.assert_allclose(weights, array(expected), atol=1e-6)
 
 
-def test_the_model_stays_as_it_was(translator, batch):
+def test_the_model_is_not_changed(
+    translator: keras.Model, batch: dict[str, np.ndarray]
+) -> None:
     before = array(translator(batch))
     attention_maps(translator, batch)
     np.testing.assert_array_equal(array(translator(batch)), before)
     assert not any(layer.name.endswith("_scores") for layer in translator.layers)
 
 
-def ids(name="ids"):
+def ids(name: str = "ids") -> Any:
     return keras.Input((None,), dtype="int32", name=name)
 
 
-def stacked_pair(make):
-    """Two attention layers over one embedded input, a residual sum between them."""
+def stacked_pair(make: Callable[[str], Callable[[Any], Any]]) -> keras.Model:
+    """Build a model of an embedding and two attention layers with residual sums."""
     tokens = ids()
     x = keras.layers.Embedding(11, 8, mask_zero=True)(tokens)
     for name in ("first", "second"):
@@ -111,10 +126,10 @@ def stacked_pair(make):
 
 
 @pytest.mark.every_backend
-@pytest.mark.parametrize("kind", ["stock", "ours"])
-def test_stacked_attention_layers(kind):
-    """Masks reach the second layer through what stands between the two."""
-    if kind == "stock":
+@pytest.mark.parametrize("kind", ["keras", "keras_attn"])
+def test_stacked_attention_layers(kind: str) -> None:
+    """The mask reaches the second layer through the layers between the two."""
+    if kind == "keras":
         model = stacked_pair(
             lambda name: (
                 lambda x: keras.layers.MultiHeadAttention(2, 4, name=name)(
@@ -135,21 +150,21 @@ def test_stacked_attention_layers(kind):
     assert list(maps) == ["first", "second"]
     x = model.layers[1](tokens)
     causal = np.tri(5, dtype=bool)[None]
-    keep = causal & (tokens != 0)[:, None, :]
+    allowed = causal & (tokens != 0)[:, None, :]
     for name, weights in maps.items():
         x = array(x)
         layer = model.get_layer(name)
-        arguments = [x, x] if kind == "stock" else [x]
+        arguments = [x, x] if kind == "keras" else [x]
         attended, expected = layer(
-            *arguments, attention_mask=keep, return_attention_scores=True
+            *arguments, attention_mask=allowed, return_attention_scores=True
         )
         real = np.broadcast_to((tokens != 0)[:, None, :, None], weights.shape)
         np.testing.assert_allclose(weights[real], array(expected)[real], atol=1e-6)
-        assert not weights[real & ~keep[:, None]].any()
+        assert not weights[real & ~allowed[:, None]].any()
         x = x + array(attended)
 
 
-def test_a_layer_called_twice_gives_two_maps():
+def test_a_layer_called_twice_has_two_maps() -> None:
     query, context = keras.Input((5, 8), name="q"), keras.Input((7, 8), name="c")
     layer = layers.CrossAttention(2, name="cross")
     model = keras.Model([query, context], layer(layer(query, context), context))
@@ -164,8 +179,8 @@ def test_a_layer_called_twice_gives_two_maps():
     np.testing.assert_allclose(maps["cross_1"], array(scores), atol=1e-6)
 
 
-def test_inputs_are_given_as_the_model_takes_them():
-    """A list in the order of the model's inputs, which is not that of their names."""
+def test_inputs_have_the_structure_of_the_model() -> None:
+    """A list follows the order of the model's inputs, not that of their names."""
     query, context = keras.Input((5, 8), name="z"), keras.Input((7, 6), name="a")
     model = keras.Model(
         [query, context], layers.CrossAttention(2, name="cross")(query, context)
@@ -175,7 +190,7 @@ def test_inputs_are_given_as_the_model_takes_them():
     assert attention_maps(model, arrays)["cross"].shape == (1, 2, 5, 7)
 
 
-def test_dropout_is_off():
+def test_dropout_is_off() -> None:
     tokens = ids()
     x = keras.layers.Embedding(11, 8)(tokens)
     model = keras.Model(tokens, layers.TransformerEncoder(8, 2, dropout=0.9)(x))
@@ -183,7 +198,7 @@ def test_dropout_is_off():
     np.testing.assert_allclose(weights, 0.2, atol=1e-6)
 
 
-def test_a_model_that_asks_for_scores_itself():
+def test_a_model_that_uses_its_attention_scores() -> None:
     query = keras.Input((5, 8))
     layer = layers.MultiHeadSelfAttention(2, name="own")
     output, scores = layer(query, return_attention_scores=True)
@@ -195,20 +210,22 @@ def test_a_model_that_asks_for_scores_itself():
     np.testing.assert_allclose(maps["own"], array(expected), atol=1e-6)
 
 
-def test_models_without_attention_or_graph():
+def test_models_without_attention_or_graph_raise() -> None:
     plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="only")])
     with pytest.raises(ValueError, match="attention layer.*Received.*'only'"):
         attention_maps(plain, np.ones((1, 4)))
 
     class Subclassed(keras.Model):
-        def call(self, inputs):
+        def call(self, inputs: Any) -> Any:
             return inputs
 
     with pytest.raises(ValueError, match="Functional.*Received: model="):
         attention_maps(Subclassed(), np.ones((1, 4)))
 
 
-def test_inputs_that_are_not_the_models(translator, batch):
+def test_invalid_inputs_raise(
+    translator: keras.Model, batch: dict[str, np.ndarray]
+) -> None:
     source = batch["source"]
     for bad in ({"source": source}, {"source": source, "goal": source}, "abc", source):
         with pytest.raises(ValueError, match=r"\['source', 'target'\].*Received"):

@@ -1,15 +1,17 @@
-"""Operations by part, beside the products in TensorFlow's graph; configurations
-beside built models."""
+"""FLOPs by part, compared with the matrix products in a TensorFlow graph; counts of
+configurations, compared with built models."""
 
 import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import pytest
 
 from keras_attn import layers, models
 from keras_attn.inspection import count_parameters
-from keras_attn.inspection.count_configuration import _ARGUMENTS
+from keras_attn.inspection.count_from_config import _ARGUMENTS
 
 GPT3 = dict(
     vocabulary_size=50257,
@@ -43,14 +45,14 @@ CONFIGURATIONS = [
 ]
 
 
-def build(config):
+def build(config: dict[str, Any]) -> keras.Model:
     if "vocabulary_size" in config:
         return models.causal_language_model(**config)
     return models.transformer_translator(**config)
 
 
-def products(function, *inputs):
-    """Multiplications and additions of all matrix products in a traced function."""
+def count_products(function: Callable[..., Any], *inputs: Any) -> int:
+    """Count the multiplications and additions of the matrix products in a function."""
     import tensorflow as tf
 
     graph = tf.function(function).get_concrete_function(*inputs).graph
@@ -69,7 +71,9 @@ def products(function, *inputs):
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_a_configuration_counts_as_the_built_model(config):
+def test_counts_of_a_configuration_equal_the_built_model(
+    config: dict[str, Any],
+) -> None:
     model = build(config)
     assert count_parameters(config) == count_parameters(model)
     assert count_parameters(config, length=7) == count_parameters(model, length=7)
@@ -77,7 +81,7 @@ def test_a_configuration_counts_as_the_built_model(config):
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_all_products_of_the_traced_model_are_counted(config):
+def test_all_products_of_the_traced_model_are_counted(config: dict[str, Any]) -> None:
     tf = pytest.importorskip("tensorflow")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("reads a TensorFlow graph")
@@ -87,10 +91,10 @@ def test_all_products_of_the_traced_model_are_counted(config):
     inputs = ids if "vocabulary_size" in config else inputs
     flops = count_parameters(model, length=length)["flops"]
     matrices = flops["total"] - flops["normalization"]
-    assert matrices * length == products(model, inputs)
+    assert matrices * length == count_products(model, inputs)
 
 
-def test_the_defaults_are_those_of_the_functions():
+def test_defaults_equal_those_of_the_model_functions() -> None:
     for function, key in (
         (models.causal_language_model, "vocabulary_size"),
         (models.transformer_translator, "source_vocabulary_size"),
@@ -104,9 +108,10 @@ def test_the_defaults_are_those_of_the_functions():
         }
 
 
-def test_gpt3_is_as_large_as_its_paper_says():
-    """Brown et al. 2020: 175.0 billion in table 2.1; in table D.1 174,600 million, and
-    3.14e23 operations on 300 billion tokens, of which a third are a forward pass's."""
+def test_counts_of_gpt3_equal_the_paper() -> None:
+    """Brown et al. 2020: 175.0 billion parameters in table 2.1; in table D.1 174,600
+    million, and 3.14e23 operations for 300 billion tokens, a third of them in the
+    forward pass."""
     counts = count_parameters(GPT3)
     assert counts["total"] == pytest.approx(175.0e9, rel=0.01)
     assert counts["total"] == pytest.approx(174_600e6, rel=1e-4)
@@ -117,7 +122,7 @@ def test_gpt3_is_as_large_as_its_paper_says():
     assert in_flops == pytest.approx(2, rel=1e-9)
 
 
-def test_each_call_of_a_layer_counts():
+def test_each_call_of_a_layer_counts() -> None:
     x = inputs = keras.Input((5, 8))
     dense = keras.layers.Dense(8)
     nested = keras.Sequential([keras.Input((5, 8)), dense, keras.layers.Dense(8)])
@@ -125,7 +130,7 @@ def test_each_call_of_a_layer_counts():
     assert flops["other"] == flops["total"] == 2 * 64 * 5
 
 
-def test_layers_of_keras():
+def test_keras_layers() -> None:
     x = inputs = keras.Input((5, 8))
     x = keras.layers.MultiHeadAttention(2, 3, value_dim=5)(x, x)
     x = keras.layers.GroupQueryAttention(7, 4, 2)(x, x)
@@ -149,7 +154,7 @@ def test_layers_of_keras():
     assert longer == flops
 
 
-def test_attention_without_heads():
+def test_attention_without_heads() -> None:
     query, value = keras.Input((5, 8)), keras.Input((6, 4))
     for layer, projections, pair in (
         (layers.DotProductAttention("general"), 4 * 8, 2 * 8),
@@ -162,7 +167,7 @@ def test_attention_without_heads():
         assert counts["flops"]["total"] == counts["flops"]["attention"]
 
 
-def test_an_embedding_that_projects_back_nowhere_costs_nothing():
+def test_embedding_lookup_is_free() -> None:
     ids = keras.Input((5,), dtype="int32")
     embedding = layers.TokenEmbedding(7, 8, tie_weights=False)
     vectors = embedding(ids)
@@ -171,7 +176,7 @@ def test_an_embedding_that_projects_back_nowhere_costs_nothing():
     assert count_parameters(model)["flops"]["embedding"] == 2 * 7 * 8
 
 
-def test_what_is_frozen_is_multiplied_as_well():
+def test_frozen_weights_count() -> None:
     dense = keras.layers.Dense(8, trainable=False)
     dense.build((None, 3))
     assert count_parameters(dense)["flops"]["total"] == 2 * 3 * 8
@@ -181,7 +186,7 @@ SMALL = dict(vocabulary_size=17, num_layers=2, hidden_dim=8, num_heads=2)
 
 
 @pytest.mark.parametrize(
-    "wrong, received",
+    "update, received",
     [
         ({"width": 8}, "width=8"),
         ({"share_embeddings": True}, "share_embeddings=True"),
@@ -196,12 +201,12 @@ SMALL = dict(vocabulary_size=17, num_layers=2, hidden_dim=8, num_heads=2)
         ({"activation": 3}, "activation=3"),
     ],
 )
-def test_a_wrong_configuration(wrong, received):
+def test_invalid_configuration_raises(update: dict[str, Any], received: str) -> None:
     with pytest.raises(ValueError, match=f"Received: {received}$"):
-        count_parameters({**SMALL, **wrong})
+        count_parameters({**SMALL, **update})
 
 
-def test_other_wrong_configurations():
+def test_other_invalid_configurations_raise() -> None:
     sizes = {"source_vocabulary_size": 9, "hidden_dim": 8, "num_heads": 2}
     with pytest.raises(ValueError, match="pair.*Received: num_layers=\\(1, 2, 3\\)$"):
         count_parameters({**sizes, "num_layers": (1, 2, 3)})

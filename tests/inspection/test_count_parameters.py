@@ -1,4 +1,4 @@
-"""Parameters by part; the translation models' own counts are in `tests/models`."""
+"""Parameters by part; the counts of translation models are tested in `tests/models`."""
 
 import keras
 import pytest
@@ -7,14 +7,14 @@ from keras_attn import layers
 from keras_attn.inspection import count_parameters
 
 
-def parameters(layer):
-    """The numbers of parameters alone; the operations are in `test_count_flops`."""
+def parameters(layer: keras.layers.Layer) -> dict[str, int]:
+    """Return the numbers of parameters; `test_count_flops` tests the operations."""
     counts = count_parameters(layer)
     assert counts.pop("flops").keys() == counts.keys()
     return counts
 
 
-def test_parts_sum_to_the_total(translator):
+def test_parts_sum_to_the_total(translator: keras.Model) -> None:
     counts = parameters(translator)
     assert counts.keys() == {
         "embedding",
@@ -29,7 +29,7 @@ def test_parts_sum_to_the_total(translator):
     assert min(value for name, value in counts.items() if name != "other") > 0
 
 
-def test_a_model_of_other_layers():
+def test_a_model_of_keras_layers() -> None:
     x = inputs = keras.Input((5, 8))
     x = keras.layers.MultiHeadAttention(2, 4)(x, x)
     x = keras.layers.LayerNormalization()(x)
@@ -46,12 +46,12 @@ def test_a_model_of_other_layers():
     }
 
 
-def test_the_part_is_told_by_the_class_whatever_the_name():
+def test_the_class_determines_the_part_before_the_name() -> None:
     x = ids = keras.Input((5,), dtype="int32")
     x = layers.TokenEmbedding(7, 8, name="source_tokens")(x)
     x = layers.MultiHeadSelfAttention(2, name="mixer")(x)
-    own = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(8)])
-    x = layers.TransformerEncoder(1, 2, feed_forward=own, name="first")(x)
+    custom = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(8)])
+    x = layers.TransformerEncoder(1, 2, feed_forward=custom, name="first")(x)
     nested = keras.Model(ids, layers.FeedForward(6, name="mlp")(x))
     counts = parameters(keras.Sequential([ids, nested]))
     assert counts == {
@@ -64,7 +64,7 @@ def test_the_part_is_told_by_the_class_whatever_the_name():
     }
 
 
-def test_layers_from_elsewhere_are_told_by_their_names():
+def test_the_name_determines_the_part_of_other_layers() -> None:
     keras_hub = pytest.importorskip("keras_hub")
     layer = keras_hub.layers.TransformerEncoder(12, 2)
     layer.build((None, None, 8))
@@ -74,7 +74,7 @@ def test_layers_from_elsewhere_are_told_by_their_names():
     assert counts["normalization"] == 32
 
 
-def test_a_layer_alone():
+def test_a_single_layer() -> None:
     layer = layers.TransformerEncoder(12, 2)
     layer.build((None, None, 8))
     counts = count_parameters(layer)
@@ -84,13 +84,13 @@ def test_a_layer_alone():
     assert counts["total"] == layer.count_params()
 
 
-def test_what_is_not_trained_counts_as_well():
+def test_frozen_weights_count() -> None:
     embedding = keras.layers.Embedding(5, 4, trainable=False)
     model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding])
     assert count_parameters(model)["embedding"] == 20
 
 
-def test_what_cannot_be_counted():
-    for wrong in ([layers.FeedForward(3)], None, layers.FeedForward(3)):
+def test_invalid_models_raise() -> None:
+    for invalid in ([layers.FeedForward(3)], None, layers.FeedForward(3)):
         with pytest.raises(ValueError, match="Received: model_or_config="):
-            count_parameters(wrong)
+            count_parameters(invalid)

@@ -1,9 +1,11 @@
-"""Heat maps: what is drawn, and with which letters."""
+"""Heat maps: their contents and fonts."""
 
 import io
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from keras_attn.inspection import plot_attention
@@ -11,24 +13,25 @@ from keras_attn.inspection import plot_attention
 SOURCE, TARGET = ["a", "b", "c"], ["x", "y"]
 
 
-def weights(*shape):
+def weights(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).random(shape)
 
 
-def maps(figure):
+def maps(figure: Figure) -> list[Axes]:
     return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
-def draw(figure):
-    """Drawing is where a missing letter would raise a warning, here an error."""
+def draw(figure: Figure) -> None:
+    """Draw a figure; a missing character raises a warning, which the tests turn into
+    an error."""
     figure.savefig(io.BytesIO(), format="png", dpi=50)
 
 
-def labels(axis):
+def labels(axis: Axis) -> list[str]:
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_one_map():
+def test_one_map() -> None:
     values = weights(2, 3)
     figure = plot_attention(values, SOURCE, TARGET, title="one")
     assert isinstance(figure, Figure)
@@ -41,7 +44,7 @@ def test_one_map():
     draw(figure)
 
 
-def test_a_grid_on_one_scale():
+def test_maps_of_a_grid_share_one_scale() -> None:
     values = weights(5, 2, 3)
     figure = plot_attention(values, SOURCE, TARGET, columns=3)
     assert [axes.get_title() for axes in maps(figure)] == [
@@ -63,13 +66,13 @@ def test_a_grid_on_one_scale():
         (["", " ", "é"], None),
     ],
 )
-def test_labels_are_drawn_as_they_are(source, title):
+def test_labels_are_drawn_unchanged(source: list[str], title: str | None) -> None:
     figure = plot_attention(weights(2, 3), source, ["go", "한국어"], title=title)
     draw(figure)
     assert labels(maps(figure)[0].xaxis) == source
 
 
-def test_weights_that_are_all_zero():
+def test_zero_weights() -> None:
     draw(plot_attention(np.zeros((2, 3)), SOURCE, TARGET))
 
 
@@ -84,7 +87,9 @@ def test_weights_that_are_all_zero():
         ((1, 4, 2, 3), SOURCE, TARGET),
     ],
 )
-def test_labels_that_do_not_fit(shape, source, target):
+def test_mismatched_labels_raise(
+    shape: tuple[int, ...], source: list[str], target: list[str]
+) -> None:
     message = (
         f"label.*Received: weights of shape.*{len(target)} target.*{len(source)} source"
     )
@@ -93,6 +98,6 @@ def test_labels_that_do_not_fit(shape, source, target):
 
 
 @pytest.mark.parametrize(("shape", "columns"), [((2, 3), 0), ((0, 2, 3), 4)])
-def test_nothing_to_draw(shape, columns):
+def test_empty_weights_or_columns_raise(shape: tuple[int, ...], columns: int) -> None:
     with pytest.raises(ValueError, match="must not be empty.*Received"):
         plot_attention(weights(*shape), SOURCE, TARGET, columns=columns)

@@ -1,4 +1,8 @@
-"""Models with fewer heads: equal where what was pruned had nothing to say."""
+"""Models with fewer heads, compared with heads whose output is set to zero."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +22,7 @@ HEADS = {
 }
 
 
-def translator(**options):
+def translator(**options: Any) -> keras.Model:
     return fill_weights(
         transformer_translator(
             11,
@@ -31,35 +35,37 @@ def translator(**options):
     )
 
 
-def ids(*lengths, seed=0):
+def ids(*lengths: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    found = [rng.integers(1, 11, (2, length)).astype("int32") for length in lengths]
-    for x in found:
+    arrays = [rng.integers(1, 11, (2, length)).astype("int32") for length in lengths]
+    for x in arrays:
         x[1, 2:] = 0
-    return found
+    return arrays
 
 
-def batch():
+def batch() -> dict[str, np.ndarray]:
     return dict(zip(("source", "target"), ids(5, 4)))
 
 
-def silence(attention, heads):
-    """Takes what the heads say out of the output, as pruning is to do."""
+def zero_heads(attention: Any, heads: Iterable[int]) -> None:
+    """Set the output of some heads to zero, as if they were pruned."""
     kernel = attention.weights[-2 if attention.use_bias else -1]
     values = array(kernel).copy()
     values[list(heads)] = 0
     kernel.assign(values)
 
 
-def silence_translator(model, names=HEADS):
+def zero_translator_heads(
+    model: keras.Model, names: Iterable[str] = HEADS
+) -> keras.Model:
     for name in names:
         block = model.get_layer(name.split("/")[0])
-        part = "_cross_attention_layer" if "cross" in name else "_self_attention_layer"
-        silence(getattr(block, part), HEADS[name])
+        part = "_cross_attention" if "cross" in name else "_self_attention"
+        zero_heads(getattr(block, part), HEADS[name])
     return model
 
 
-def snapshot(model):
+def snapshot(model: keras.Model) -> list[np.ndarray]:
     return [array(variable).copy() for variable in model.variables]
 
 
@@ -81,17 +87,19 @@ def snapshot(model):
         ),
     ],
 )
-def test_outputs_are_those_of_silent_heads(names, normalize_first):
+def test_outputs_equal_heads_with_zero_output(
+    names: list[str], normalize_first: bool
+) -> None:
     model = translator(normalize_first=normalize_first)
     smaller = prune_heads(model, {name: HEADS[name] for name in names})
-    expected = silence_translator(model, names)(batch())
+    expected = zero_translator_heads(model, names)(batch())
     assert_close(smaller(batch()), expected)
-    # Of width 4: three kernels and biases into a head, and a kernel out of it.
+    # Head size 4: three input kernels and biases, and an output kernel.
     per_head = 3 * (8 * 4 + 4) + 4 * 8
     assert model.count_params() - smaller.count_params() == len(names) * per_head
 
 
-def test_the_model_is_left_alone_and_nothing_is_shared():
+def test_the_model_is_not_changed_and_shares_no_weights() -> None:
     model = translator()
     before, output = snapshot(model), array(model(batch()))
     smaller = prune_heads(model, HEADS)
@@ -102,58 +110,58 @@ def test_the_model_is_left_alone_and_nothing_is_shared():
         variable.assign(variable * 0)
     assert_equal(model(batch()), output)
     assert model.get_layer("encoder_0").attention is None
-    model.compile("sgd", MaskedCrossentropy())  # compiled state need not carry over
+    model.compile("sgd", MaskedCrossentropy())  # the copy is not compiled
     assert not prune_heads(model, HEADS).compiled
 
 
-def test_inputs_and_outputs_keep_names_and_structure():
+def test_inputs_and_outputs_keep_names_and_structure() -> None:
     a, b = keras.Input((None,), dtype="int32", name="a"), keras.Input((3,), name="b")
     embedded = keras.layers.Embedding(11, 8, mask_zero=True)(a)
     x = layers.MultiHeadSelfAttention(2, name="own")(embedded)
-    x = keras.layers.LSTM(3)(x) + b  # a layer that is given the mask, and a bare op
+    x = keras.layers.LSTM(3)(x) + b  # a layer that gets the mask, and an op
     outputs = {"sum": x, "both": [keras.layers.Dense(2, name="dense")(x), x]}
     model = fill_weights(keras.Model({"b": b, "a": a}, outputs, name="mine"))
     smaller = prune_heads(model, {"own": [0]})
     assert smaller.name == "mine"
     assert smaller.output_names == model.output_names
-    silence(model.get_layer("own"), [0])
+    zero_heads(model.get_layer("own"), [0])
     data = {"a": ids(5)[0], "b": np.ones((2, 3), "float32")}
-    expected, found = model(data), smaller(data)
-    keras.tree.assert_same_structure(expected, found)
-    keras.tree.map_structure(assert_close, found, expected)
+    expected, outputs = model(data), smaller(data)
+    keras.tree.assert_same_structure(expected, outputs)
+    keras.tree.map_structure(assert_close, outputs, expected)
     for x, y in zip(model.inputs, smaller.inputs, strict=True):
         assert (x.name, x.shape, x.dtype) == (y.name, y.shape, y.dtype)
 
 
-def test_save_load_map_step_generate(tmp_path):
+def test_pruned_model_saves_maps_and_generates(tmp_path: Path) -> None:
     model = translator()
     smaller = prune_heads(model, HEADS)
     smaller.save(tmp_path / "smaller.keras")
     loaded = keras.saving.load_model(tmp_path / "smaller.keras")
-    silence_translator(model)
+    zero_translator_heads(model)
     data = batch()
     assert_equal(loaded(data), smaller(data))
-    maps, whole = attention_maps(loaded, data), attention_maps(model, data)
+    maps, full_maps = attention_maps(loaded, data), attention_maps(model, data)
     for name, (pruned,) in HEADS.items():
         assert maps[name].shape[1] == 1
-        assert_close(maps[name], whole[name][:, [1 - pruned]])
-    options = {"start_token_id": 1, "end_token_id": 2, "max_length": 6}
-    found = generate(loaded, {"source": data["source"]}, **options)
-    tokens = array(found["token_ids"])[:, 0]
+        assert_close(maps[name], full_maps[name][:, [1 - pruned]])
+    options = {"start_token_id": 1, "end_token_id": 2, "max_new_tokens": 6}
+    output = generate(loaded, {"source": data["source"]}, **options)
+    tokens = array(output["token_ids"])[:, 0]
     target = np.concatenate([np.ones((2, 1), "int32"), tokens[:, :-1]], axis=1)
     logits = model({"source": data["source"], "target": target})
-    for row, length in enumerate(array(found["lengths"])[:, 0]):
+    for i, length in enumerate(array(output["lengths"])[:, 0]):
         assert length > 1
-        assert_equal(tokens[row, :length], array(logits)[row, :length].argmax(-1))
+        assert_equal(tokens[i, :length], array(logits)[i, :length].argmax(-1))
     importance = head_importance(loaded, [(data, data["target"])], MaskedCrossentropy())
     assert {name: values.shape for name, values in importance.items()} == dict.fromkeys(
         HEADS, (1,)
     )
-    with pytest.raises(ValueError, match="At least one of the 1 heads"):
+    with pytest.raises(ValueError, match="At least one of the 1 heads.*must remain"):
         prune_heads(loaded, {"encoder_0": [0]})
 
 
-def test_a_pruned_model_can_be_pruned_again_and_trained():
+def test_a_pruned_model_can_be_pruned_again_and_trained() -> None:
     model = fill_weights(
         transformer_translator(
             11, num_layers=1, hidden_dim=9, intermediate_dim=6, num_heads=3
@@ -169,31 +177,33 @@ def test_a_pruned_model_can_be_pruned_again_and_trained():
 
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("heads", [[0, 2], (2, 0, 2), np.array([0, 2]), {0, 2}])
-def test_a_plain_layer_of_other_sizes(use_bias, heads):
+def test_a_layer_with_different_key_value_and_output_sizes(
+    use_bias: bool, heads: Any
+) -> None:
     query, value, key = (keras.Input((n, d)) for n, d in ((3, 7), (5, 4), (5, 2)))
     attention = layers.MultiHeadAttention(
-        3, key_dim=2, value_dim=5, output_dim=6, use_bias=use_bias, name="plain"
+        3, key_dim=2, value_dim=5, output_shape=6, use_bias=use_bias, name="plain"
     )
     inputs = [query, value, key]
     model = fill_weights(keras.Model(inputs, attention(query, value, key)))
     smaller = prune_heads(model, {"plain": heads})
-    silence(attention, [0, 2])
+    zero_heads(attention, [0, 2])
     rng = np.random.default_rng(0)
     data = [rng.normal(size=(2, *x.shape[1:])).astype("float32") for x in inputs]
     assert_close(smaller(data), model(data))
-    left = smaller.get_layer("plain")
-    assert (left.num_heads, left.key_dim, left.value_dim) == (1, 2, 5)
+    pruned = smaller.get_layer("plain")
+    assert (pruned.num_heads, pruned.key_dim, pruned.value_dim) == (1, 2, 5)
 
 
-def test_a_layer_called_twice():
+def test_a_layer_called_twice() -> None:
     tokens = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(11, 8, mask_zero=True)(tokens)
     attention = layers.MultiHeadSelfAttention(4, name="shared")
     x = attention(keras.layers.Add()([x, attention(x)]))
     model = fill_weights(keras.Model(tokens, x))
-    # By either name; what both ask for is pruned.
+    # Heads can be pruned under either name of the layer.
     smaller = prune_heads(model, {"shared": [0], "shared_1": [2]})
-    silence(attention, [0, 2])
+    zero_heads(attention, [0, 2])
     assert_close(smaller(ids(5)[0]), model(ids(5)[0]))
     per_head = 3 * (8 * 2 + 2) + 2 * 8
     assert model.count_params() - smaller.count_params() == 2 * per_head
@@ -201,7 +211,7 @@ def test_a_layer_called_twice():
         prune_heads(model, {"shared": [0, 1], "shared_1": [2, 3]})
 
 
-def stack_on_one_attention():
+def stack_on_one_attention() -> tuple[keras.Model, keras.layers.Layer]:
     tokens = keras.Input((None,), dtype="int32")
     attention = layers.MultiHeadSelfAttention(2)
     x = keras.layers.Embedding(11, 8)(tokens)
@@ -211,11 +221,11 @@ def stack_on_one_attention():
 
 
 @pytest.mark.parametrize("heads", [{}, {"a": [0]}, {"a": [0], "b": [0]}])
-def test_an_attention_that_two_blocks_share(heads):
+def test_attention_shared_by_two_blocks(heads: dict[str, list[int]]) -> None:
     model, attention = stack_on_one_attention()
     smaller = prune_heads(model, heads)
     if heads:
-        silence(attention, [0])
+        zero_heads(attention, [0])
     assert_close(smaller(ids(5)[0]), model(ids(5)[0]))
     assert smaller.get_layer("a").attention is smaller.get_layer("b").attention
     per_head = 3 * (8 * 4 + 4) + 4 * 8
@@ -223,7 +233,7 @@ def test_an_attention_that_two_blocks_share(heads):
     assert fewer == (per_head if heads else 0)
 
 
-def test_attention_and_parts_given_to_a_block():
+def test_attention_passed_to_a_block() -> None:
     tokens, context = keras.Input((None,), dtype="int32"), keras.Input((3, 4))
     x = keras.layers.Embedding(11, 8)(tokens)
     block = layers.TransformerDecoder(
@@ -236,14 +246,14 @@ def test_attention_and_parts_given_to_a_block():
     )
     model = fill_weights(keras.Model([tokens, context], block(x, context)))
     smaller = prune_heads(model, {"block/cross_attention": [1]})
-    silence(block.cross_attention, [1])
+    zero_heads(block.cross_attention, [1])
     data = [ids(5)[0], np.random.default_rng(0).normal(size=(2, 3, 4))]
     assert_close(smaller(data), model(data))
 
 
-# Keras's own warning of any model that is called on tensors with a mask.
+# Keras warns if a nested model is called on tensors with a mask.
 @pytest.mark.filterwarnings("ignore:Layer 'head' .*was passed an input with a mask")
-def test_models_in_models():
+def test_nested_models() -> None:
     inner = translator()
     head = keras.Sequential([keras.layers.Dense(5), keras.layers.Dense(3)], name="head")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in batch()}
@@ -252,14 +262,14 @@ def test_models_in_models():
     names = attention_maps(model, batch()).keys()
     assert HEADS.keys() < names
     smaller = prune_heads(model, HEADS)
-    silence_translator(inner)
-    for found, expected in zip(smaller(batch()), model(batch()), strict=True):
-        assert_close(found, expected)
+    zero_translator_heads(inner)
+    for output, expected in zip(smaller(batch()), model(batch()), strict=True):
+        assert_close(output, expected)
     per_head = 3 * (8 * 4 + 4) + 4 * 8
     assert model.count_params() - smaller.count_params() == 3 * per_head
 
 
-def test_a_sequential_model():
+def test_a_sequential_model() -> None:
     model = keras.Sequential(
         [
             keras.layers.Embedding(11, 8, mask_zero=True),
@@ -270,12 +280,12 @@ def test_a_sequential_model():
     model.build((None, 5))
     fill_weights(model)
     smaller = prune_heads(model, {"encoder": [1]})
-    silence(model.get_layer("encoder")._self_attention_layer, [1])
+    zero_heads(model.get_layer("encoder")._self_attention, [1])
     assert_close(smaller(ids(5)[0]), model(ids(5)[0]))
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
-def test_attention_of_a_recurrent_decoder(input_feeding, tmp_path):
+def test_attention_of_a_recurrent_decoder(input_feeding: bool, tmp_path: Path) -> None:
     source, target = keras.Input((5, 4)), keras.Input((3, 4))
     attention = layers.MultiHeadAttention(2)
     decoder = layers.RecurrentDecoder(
@@ -283,7 +293,7 @@ def test_attention_of_a_recurrent_decoder(input_feeding, tmp_path):
     )
     model = fill_weights(keras.Model([source, target], decoder(target, source)))
     smaller = prune_heads(model, {"decoder": [0]})
-    silence(attention, [0])
+    zero_heads(attention, [0])
     rng = np.random.default_rng(0)
     data = [rng.normal(size=(2, n, 4)).astype("float32") for n in (5, 3)]
     assert_close(smaller(data), model(data))
@@ -292,7 +302,7 @@ def test_attention_of_a_recurrent_decoder(input_feeding, tmp_path):
     assert_equal(loaded(data), smaller(data))
 
 
-def test_an_empty_dict_is_a_plain_copy():
+def test_an_empty_dict_copies_the_model() -> None:
     model = translator()
     copy = prune_heads(model, {})
     assert copy is not model
@@ -316,17 +326,17 @@ def test_an_empty_dict_is_a_plain_copy():
         ({"encoder_0": [0.5]}, "ints from 0 to 1.*Received"),
         ({"encoder_0": 1}, "list of ints.*Received: heads=1"),
         ({"encoder_0": "0"}, "list of ints.*Received: heads='0'"),
-        ({"encoder_0": [1, 0]}, r"At least one.*'encoder_0' must stay.*\[1, 0\]"),
+        ({"encoder_0": [1, 0]}, r"At least one.*'encoder_0' must remain.*\[1, 0\]"),
     ],
 )
-def test_heads_that_cannot_be_pruned(heads, message):
+def test_invalid_heads_raise(heads: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prune_heads(translator(), heads)
 
 
-def test_models_that_cannot_be_pruned():
+def test_invalid_models_raise() -> None:
     class Subclassed(keras.Model):
-        def call(self, inputs):
+        def call(self, inputs: Any) -> Any:
             return inputs
 
     with pytest.raises(ValueError, match="Functional.*Received: model="):
@@ -337,7 +347,7 @@ def test_models_that_cannot_be_pruned():
         prune_heads(model, {"stock": [0]})
 
 
-def test_what_modern_heads_have_besides():
+def test_rotary_normalized_gated_heads_with_sinks() -> None:
     inputs = keras.Input((5, 12))
     attention = layers.MultiHeadSelfAttention(
         3,
@@ -350,7 +360,7 @@ def test_what_modern_heads_have_besides():
     )
     model = fill_weights(keras.Model(inputs, attention(inputs)))
     smaller = prune_heads(model, {"modern": [0, 2]})
-    kernel = attention._output_dense.kernel
+    kernel = attention._projections.output.kernel
     kernel.assign(array(kernel) * np.array([0, 1, 0]).reshape(3, 1, 1))
     data = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
     assert_close(smaller(data), model(data))
@@ -361,9 +371,11 @@ def test_what_modern_heads_have_besides():
     [dict(num_key_value_heads=1), dict(position=layers.AlibiPositionBias())],
     ids=["grouped", "biased"],
 )
-def test_heads_that_do_not_stand_alone(options):
+def test_dependent_heads_raise(options: Any) -> None:
     inputs = keras.Input((5, 12))
     attention = layers.MultiHeadSelfAttention(3, name="heads", **options)
     model = keras.Model(inputs, attention(inputs))
-    with pytest.raises(ValueError, match="'heads' cannot be pruned.*Received: num_kv"):
+    with pytest.raises(
+        ValueError, match="'heads' cannot be pruned.*Received: num_key_value_heads"
+    ):
         prune_heads(model, {"heads": [0]})

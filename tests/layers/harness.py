@@ -78,7 +78,7 @@ EVERY_ATTENTION_ARGUMENT = dict(
     value_dim=3,
     dropout=0.1,
     use_bias=False,
-    output_dim=23,
+    output_shape=23,
     attention_kernel="full",
     kernel_initializer="he_normal",
     bias_initializer="ones",
@@ -94,6 +94,7 @@ EVERY_ATTENTION_ARGUMENT = dict(
     use_sinks=True,
     use_gate=True,
     use_output_bias=True,
+    branch_gain=0.5,
 )
 EVERY_LINEAR_ARGUMENT = {
     name: value
@@ -117,18 +118,21 @@ MODERN_BLOCK = dict(
     normalize_first=True,
     normalization="rms_norm",
     use_bias=False,
-    gated=True,
-    sandwich_norm=True,
+    feed_forward=lambda dtype: layers.FeedForward(
+        29, "silu", use_bias=False, gated=True, dtype=dtype, name="own_feed_forward"
+    ),
+    residual=lambda dtype: layers.Residual(sandwich_norm=True),
 )
 PARALLEL_BLOCK = dict(
     **BLOCK,
     normalize_first=True,
     use_bias=False,
     parallel=True,
-    layer_scale=0.5,
-    stochastic_depth=0.1,
+    residual=lambda dtype: layers.Residual(layer_scale=0.5, stochastic_depth=0.1),
 )
-DEEP_NORM_BLOCK = dict(**BLOCK, residual_scale=1.5, branch_gain=0.5)
+DEEP_NORM_BLOCK = dict(
+    **BLOCK, residual=lambda dtype: layers.Residual(scale=1.5), branch_gain=0.5
+)
 HEADS, SCORES = {"inputs": "BTNH"}, {"scores": "BNTS"}
 ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
 DECODER = {"decoder_sequence": "BTD"}
@@ -166,7 +170,7 @@ def _rotary(dtype):
 
 
 def _positions(dtype):
-    bias = layers.RelativePositionBias(3, dtype=dtype, name="relative")
+    bias = layers.RelativePositionBias(dtype=dtype, name="relative")
     return [_rotary(dtype), bias]
 
 
@@ -242,12 +246,11 @@ CASES = {
         scores=True,
     ),
     "alibi": _case(layers.AlibiPositionBias, SCORES, {}),
-    "relative": _case(layers.RelativePositionBias, SCORES, dict(num_heads=3)),
+    "relative": _case(layers.RelativePositionBias, SCORES, {}),
     "relative_every_argument": _case(
         layers.RelativePositionBias,
         SCORES,
         dict(
-            num_heads=3,
             num_buckets=8,
             max_distance=9,
             bidirectional=False,
@@ -337,7 +340,7 @@ CASES = {
         dict(
             max_wavelength=500,
             rotary_dim=6,
-            pairing="interleaved",
+            interleaved=True,
             scaling={
                 "rope_type": "yarn",
                 "factor": 4.0,
@@ -384,6 +387,7 @@ CASES = {
             kernel_initializer="he_normal",
             bias_initializer="ones",
             gated=True,
+            branch_gain=0.5,
         ),
     ),
     "encoder": _case(layers.TransformerEncoder, ONE, BLOCK, scores=True),

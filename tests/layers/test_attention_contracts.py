@@ -129,7 +129,7 @@ def test_nothing_to_attend_to(kernel):
     dense[2, 1] = False
     masks = {"padding_mask": keep, "attention_mask": dense}
     output, scores = layer(x, **masks, return_attention_scores=True)
-    bias = array(layer._output_dense.bias)
+    bias = array(layer._projections.output.bias)
     for found in (array(output), array(layer(x, **masks))):
         np.testing.assert_array_equal(found[1], np.broadcast_to(bias, found[1].shape))
         np.testing.assert_array_equal(found[2, 1], bias)
@@ -318,7 +318,7 @@ def test_rank_of_the_inputs(shape):
 
 def test_keys_and_values_must_be_of_one_length():
     layer = layers.MultiHeadAttention(HEADS)
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="the same length"):
         layer(normal(2, 3, 15), normal(2, 4, 15), normal(2, 5, 15))
 
 
@@ -352,7 +352,7 @@ def test_a_part_of_a_block_is_a_layer(part, bad):
 
 
 def test_an_unknown_width_is_refused():
-    with pytest.raises(ValueError, match="width.*must be known.*shape"):
+    with pytest.raises(ValueError, match="last axis.*must be known.*shape"):
         self_attention()(keras.Input((LENGTH, None)))
 
 

@@ -39,7 +39,7 @@ def test_all_sizes_differ(kernel):
         HEADS,
         KEY_DIM,
         VALUE_DIM,
-        output_dim=OUTPUT_WIDTH,
+        output_shape=OUTPUT_WIDTH,
         attention_kernel=kernel,
     )
     query, value, key = inputs()
@@ -50,7 +50,7 @@ def test_all_sizes_differ(kernel):
     mask[..., 0] = True
     masks = {"padding_mask": padding, "attention_mask": mask, "use_causal_mask": True}
     if (kernel, keras.backend.backend()) == ("fused", "jax"):
-        with pytest.raises(ValueError, match="cannot serve two sizes of heads"):
+        with pytest.raises(ValueError, match="does not support different head sizes"):
             layer(query, value, key, **masks)
         return
     allowed = padding[:, None, None] & mask & causal(QUERIES, KEYS)

@@ -9,7 +9,7 @@ from numpy_attention import layer_norm, multi_head_attention
 from tensors import array, assert_close, assert_equal, fill_weights, normal
 
 from keras_attn import layers
-from keras_attn.layers.transformer.deep_norm import ScaledInitializer
+from keras_attn.layers._internal.initializers import ScaledInitializer
 
 BATCH, LENGTH, TOTAL, WIDTH, HEADS, MIDDLE = 2, 5, 7, 15, 3, 11
 X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)
@@ -36,6 +36,18 @@ def made(block_class, shapes=(X.shape,), **arguments):
     return fill_weights(block)
 
 
+def gated(activation, gain=1.0):
+    """A gated feed-forward network without biases."""
+    return layers.FeedForward(
+        MIDDLE,
+        activation,
+        use_bias=False,
+        gated=True,
+        branch_gain=gain,
+        name="feed_forward",
+    )
+
+
 class Reference:
     """Branches and normalizations of a block, in float64 from its weights by name."""
 
@@ -45,7 +57,8 @@ class Reference:
             for weight in block.weights
         }
         self.causal = isinstance(block, layers.TransformerDecoder)
-        self.activation = ACTIVATIONS[keras.activations.serialize(block.activation)]
+        activation = block._feed_forward.activation
+        self.activation = ACTIVATIONS[keras.activations.serialize(activation)]
 
     def attention(self, x, name="self_attention", context=None):
         parts = [
@@ -125,9 +138,8 @@ def test_dropout_falls_on_the_gated_product():
 def test_gated_and_bias_free(block_class, normalize_first):
     block = made(
         block_class,
-        activation="silu",
+        feed_forward=gated("silu"),
         normalize_first=normalize_first,
-        gated=True,
         use_bias=False,
     )
     names = {weight.name for weight in block.weights}
@@ -190,7 +202,7 @@ def test_sandwich_norm(block_class, normalization):
     block = made(
         block_class,
         normalize_first=True,
-        sandwich_norm=True,
+        residual=layers.Residual(sandwich_norm=True),
         normalization=normalization,
     )
     reference, x = Reference(block), X
@@ -209,7 +221,7 @@ def test_parallel_sandwich():
         layers.TransformerDecoder,
         normalize_first=True,
         parallel=True,
-        sandwich_norm=True,
+        residual=layers.Residual(sandwich_norm=True),
     )
     reference = Reference(block)
     x = reference.norm(X, "self_attention_layer")
@@ -219,7 +231,8 @@ def test_parallel_sandwich():
 
 def test_sandwich_norm_of_cross_attention():
     shapes = [X.shape, CONTEXT.shape]
-    options = {"normalize_first": True, "sandwich_norm": True}
+    residual = layers.Residual(sandwich_norm=True)
+    options = {"normalize_first": True, "residual": residual}
     block = made(layers.TransformerDecoder, shapes, **options)
     reference, x = Reference(block), X
     for name, branch in (
@@ -238,12 +251,14 @@ def test_sandwich_norm_of_cross_attention():
 @pytest.mark.every_backend
 @every_block
 def test_layer_scale(block_class):
-    block = block_class(MIDDLE, HEADS, layer_scale=0.25, name="block")
+    block = block_class(
+        MIDDLE, HEADS, residual=layers.Residual(layer_scale=0.25), name="block"
+    )
     block.build(X.shape)
-    scales = [w for w in block.weights if w.name.endswith("layer_scale")]
+    scales = [w for w in block.weights if "layer_scale" in w.path]
     assert [w.path for w in scales] == [
-        "block/self_attention_layer_scale",
-        "block/feedforward_layer_scale",
+        "block/self_attention_layer_scale/scale",
+        "block/feedforward_layer_scale/scale",
     ]
     for scale in scales:
         assert_equal(scale, np.full(WIDTH, 0.25))
@@ -257,7 +272,8 @@ def test_layer_scale(block_class):
 @every_block
 @pytest.mark.parametrize("normalize_first", [False, True])
 def test_residual_scale(block_class, normalize_first):
-    options = {"normalize_first": normalize_first, "residual_scale": 3}
+    residual = layers.Residual(scale=3)
+    options = {"normalize_first": normalize_first, "residual": residual}
     block = made(block_class, **options)
     reference, x = Reference(block), X
     for name, branch in (
@@ -271,7 +287,7 @@ def test_residual_scale(block_class, normalize_first):
     assert_close(block(X), x)
 
 
-SCALED = ("value", "attention_output", "gate", "intermediate", "output")
+SCALED = ("value", "attention_output", "intermediate", "output")
 KEPT = ("query", "key")
 
 
@@ -294,7 +310,7 @@ def test_branch_gain_scales_some_kernels(kind):
     for gain in (1.0, 0.5):
         initializer = getattr(keras.initializers, kind)(seed=3)
         block = block_class(
-            MIDDLE, HEADS, kernel_initializer=initializer, branch_gain=gain, gated=True
+            MIDDLE, HEADS, kernel_initializer=initializer, branch_gain=gain
         )
         block.build(*shapes)
         found.append(kernels(block))
@@ -307,6 +323,15 @@ def test_branch_gain_scales_some_kernels(kind):
     for name, kernel in plain.items():
         gain = 1.0 if name.endswith(KEPT) else 0.5
         assert_close(scaled[name], gain * kernel, 1e-6)
+
+
+def test_branch_gain_of_a_gated_network():
+    plain, scaled = (gated("silu", gain) for gain in (1.0, 0.5))
+    for layer in plain, scaled:
+        layer.kernel_initializer = keras.initializers.HeNormal(seed=3)
+        layer.build(X.shape)
+    for weight, other in zip(plain.weights, scaled.weights, strict=True):
+        assert_close(array(other), 0.5 * array(weight), 1e-6)
 
 
 def test_branch_gain_leaves_no_two_kernels_equal_and_given_parts_alone():
@@ -379,11 +404,9 @@ def test_deep_norm(depths):
     found = layers.deep_norm(*depths)
     assert list(found) == list(DEEP_NORM[depths])
     for name, (alpha, beta) in DEEP_NORM[depths].items():
-        assert found[name] == pytest.approx(
-            {"residual_scale": alpha, "branch_gain": beta}
-        )
+        assert sorted(found[name]) == ["branch_gain", "residual"]
         block = layers.TransformerEncoder(MIDDLE, HEADS, **found[name])
-        assert block.residual_scale == pytest.approx(alpha)
+        assert block.residual.scale == pytest.approx(alpha)
         assert block.branch_gain == pytest.approx(beta)
 
 
@@ -401,7 +424,7 @@ def test_stochastic_depth_drops_rows_of_a_branch():
         layers.TransformerDecoder,
         normalize_first=True,
         parallel=True,
-        stochastic_depth=rate,
+        residual=layers.Residual(stochastic_depth=rate),
     )
     x = np.repeat(X[:1], rows, axis=0)
     branch = array(block(X[:1]))[0] - X[0]
@@ -419,7 +442,8 @@ def test_stochastic_depth_drops_rows_of_a_branch():
 @pytest.mark.every_backend
 def test_branches_are_dropped_apart_and_at_free_sizes():
     """Rows of a block with two branches have four outcomes; in Keras's own graph."""
-    block = made(layers.TransformerEncoder, normalize_first=True, stochastic_depth=0.5)
+    residual = layers.Residual(stochastic_depth=0.5)
+    block = made(layers.TransformerEncoder, normalize_first=True, residual=residual)
 
     class Training(keras.Model):
         def call(self, x):
@@ -436,7 +460,8 @@ def test_branches_are_dropped_apart_and_at_free_sizes():
 
 @every_block
 def test_dropout_and_stochastic_depth_are_off_without_training(block_class):
-    options = {"normalize_first": True, "dropout": 0.5, "stochastic_depth": 0.5}
+    residual = layers.Residual(stochastic_depth=0.5)
+    options = {"normalize_first": True, "dropout": 0.5, "residual": residual}
     block = made(block_class, **options)
     plain = made(block_class, normalize_first=True)
     assert_equal(block(X), plain(X))
@@ -446,16 +471,12 @@ def test_everything_at_once():
     block = made(
         layers.TransformerDecoder,
         [X.shape, CONTEXT.shape],
-        activation="gelu",
+        feed_forward=gated("gelu"),
         normalize_first=True,
         normalization="rms_norm",
         use_bias=False,
-        gated=True,
-        sandwich_norm=True,
-        layer_scale=0.5,
-        residual_scale=2.0,
+        residual=layers.Residual(2.0, 0.5, sandwich_norm=True, stochastic_depth=0.5),
         branch_gain=0.5,
-        stochastic_depth=0.5,
     )
     reference, x = Reference(block), X
     for name, branch in (
@@ -468,31 +489,29 @@ def test_everything_at_once():
     ):
         output = branch(reference.norm(x, f"{name}_layer"))
         output = reference.norm(output, f"{name}_output")
-        x = 2 * x + reference.weights[f"{name}_layer_scale"] * output
+        x = 2 * x + reference.weights[f"{name}_layer_scale/scale"] * output
     assert_close(block(X, CONTEXT), x)
 
 
 BAD = {
-    "gated": ({"gated": "silu"}, "`gated` must be a bool.*gated='silu'"),
     "use_bias": ({"use_bias": None}, "`use_bias` must be a bool.*use_bias=None"),
     "parallel": ({"parallel": 1}, "`parallel` must be a bool.*parallel=1"),
-    "sandwich_norm": ({"sandwich_norm": "pre"}, "must be a bool.*='pre'"),
     "parallel after": (
         {"parallel": True},
-        "`parallel` needs `normalize_first=True`.*normalize_first=False",
+        "`parallel=True` requires `normalize_first=True`.*normalize_first=False",
     ),
     "sandwich after": (
-        {"sandwich_norm": True},
-        "`sandwich_norm` needs `normalize_first=True`.*normalize_first=False",
+        {"residual": layers.Residual(sandwich_norm=True)},
+        "sandwich_norm=True.*requires.*normalize_first=True.*normalize_first=False",
     ),
-    "gated twice": (
-        {"gated": True, "feed_forward": layers.FeedForward(3)},
-        "`gated` is of the block's own.*Received: gated=True, feed_forward=<Feed",
-    ),
+    "residual": ({"residual": 2.0}, "must be a `keras_attn.layers.Residual`.*=2.0"),
+    "branch_gain": ({"branch_gain": -1.0}, "a positive number.*branch_gain=-1.0"),
+}
+BAD_RESIDUALS = {
+    "sandwich_norm": ({"sandwich_norm": "pre"}, "must be a bool.*='pre'"),
     "layer_scale": ({"layer_scale": "small"}, "must be a number.*layer_scale='small'"),
     "layer_scale nan": ({"layer_scale": np.nan}, "Received: layer_scale=nan"),
-    "residual_scale": ({"residual_scale": 0}, "a positive number.*residual_scale=0"),
-    "branch_gain": ({"branch_gain": -1.0}, "a positive number.*branch_gain=-1.0"),
+    "scale": ({"scale": 0}, "a positive number.*scale=0"),
     "stochastic_depth": ({"stochastic_depth": 1}, "\\[0, 1\\).*stochastic_depth=1"),
 }
 
@@ -503,6 +522,18 @@ def test_bad_arguments_are_refused(block_class, bad):
     arguments, message = BAD[bad]
     with pytest.raises(ValueError, match=message):
         block_class(MIDDLE, HEADS, **arguments)
+
+
+@pytest.mark.parametrize("bad", BAD_RESIDUALS)
+def test_bad_residuals_are_refused(bad):
+    arguments, message = BAD_RESIDUALS[bad]
+    with pytest.raises(ValueError, match=message):
+        layers.Residual(**arguments)
+
+
+def test_gated_must_be_a_bool():
+    with pytest.raises(ValueError, match="`gated` must be a bool.*gated='silu'"):
+        layers.FeedForward(3, gated="silu")
 
 
 def test_a_parallel_block_with_cross_attention_is_refused():
@@ -518,15 +549,12 @@ def test_a_parallel_block_with_cross_attention_is_refused():
 
 
 def test_numbers_of_numpy_are_stored_as_pythons():
-    block = layers.TransformerEncoder(
-        MIDDLE,
-        HEADS,
-        gated=np.bool_(True),
+    residual = layers.Residual(
+        scale=2,
         layer_scale=np.float32(0.5),
-        residual_scale=2,
+        sandwich_norm=np.bool_(True),
         stochastic_depth=np.float64(0.5),
     )
-    config = block.get_config()
-    names = ["gated", "layer_scale", "residual_scale", "stochastic_depth"]
-    assert [config[name] for name in names] == [True, 0.5, 2.0, 0.5]
-    assert {type(config[name]) for name in names} == {bool, float}
+    config = residual.get_config()
+    assert list(config.values()) == [2.0, 0.5, True, 0.5]
+    assert {type(value) for value in config.values()} == {bool, float}

@@ -128,7 +128,7 @@ def test_shapes_of_grouped_heads():
         "value": (WIDTH, 2, 5),
         "attention_output": (HEADS, 5, WIDTH),
     }
-    spec = layer.cache_spec(3, 7)
+    spec = layer.cache_spec(3, 7, ())
     assert spec["key"].shape == (3 * 2, 7, 4)
     assert spec["value"].shape == (3 * 2, 7, 5)
 
@@ -189,7 +189,7 @@ def relative_values(position):
 
 def relative():
     # Of four buckets a side two are exact; 3 is the first of the last one.
-    return layers.RelativePositionBias(HEADS, num_buckets=8, max_distance=3)
+    return layers.RelativePositionBias(num_buckets=8, max_distance=3)
 
 
 @pytest.mark.every_backend
@@ -381,7 +381,7 @@ ROTARY, ALIBI = layers.RotaryPositionEmbedding, layers.AlibiPositionBias
         ),
         ({"sliding_window": 3, "num_global_tokens": -1}, "at least 0.*num_global=-1"),
         ({"sliding_window": 3, "num_global_tokens": 1.5}, "at least 0.*num_global=1.5"),
-        ({"num_global_tokens": 2}, "beside a window.*num_global_tokens=2"),
+        ({"num_global_tokens": 2}, "requires `sliding_window`.*num_global_tokens=2"),
         (
             {"num_key_value_heads": 4},
             "multiple of `num_key_value_heads`.*num_key_value_heads=4",
@@ -394,8 +394,8 @@ ROTARY, ALIBI = layers.RotaryPositionEmbedding, layers.AlibiPositionBias
         ({"num_key_value_heads": 2.0}, "`num_key_value_heads` must be a positive int"),
         ({"position": "rotary"}, "`position` must be.*Received: position='rotary'"),
         ({"position": layers.PositionEmbedding(9)}, "`position` must be a Rotary"),
-        ({"position": [ROTARY(), ROTARY()]}, "two of a kind exclude"),
-        ({"position": [ALIBI(), relative()]}, "two of a kind exclude each other"),
+        ({"position": [ROTARY(), ROTARY()]}, "one rotation and one bias"),
+        ({"position": [ALIBI(), relative()]}, "one rotation and one bias"),
         ({"logit_soft_cap": 0.0}, "`logit_soft_cap` must be a number above 0"),
         ({"logit_soft_cap": "30"}, "`logit_soft_cap` must be a number above 0"),
         ({"scale": -1.0}, "`scale` must be a number above 0"),
@@ -410,14 +410,20 @@ def test_bad_options_are_refused(options, message):
             layer_class(HEADS, **options)
 
 
+def built_for_four_heads():
+    bias = layers.RelativePositionBias()
+    bias.build((None, 4, None, None))
+    return bias
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"key_dim": 5, "position": ROTARY()}, "width 5|even"),
-        ({"key_dim": 4, "position": ROTARY(rotary_dim=6)}, "rotates 6.*width 4"),
+        ({"key_dim": 4, "position": ROTARY(rotary_dim=6)}, "rotates 6.*size 4"),
         (
-            {"position": layers.RelativePositionBias(4)},
-            "numbers for 4 heads. Received: attention of 6",
+            {"position": built_for_four_heads()},
+            "weights for 4 heads. Received: attention with num_heads=6",
         ),
     ],
 )
@@ -428,21 +434,21 @@ def test_positions_that_do_not_fit_are_refused(options, message):
 
 @pytest.mark.parametrize("options", [{"position": ROTARY()}, {"sliding_window": 3}])
 def test_a_context_has_no_positions(options):
-    with pytest.raises(ValueError, match="of one sequence"):
+    with pytest.raises(ValueError, match="within one"):
         layers.CrossAttention(HEADS, **options)
     layer = layers.MultiHeadAttention(HEADS, **options)
     layer.build(X.shape, X.shape)
-    with pytest.raises(ValueError, match="of one sequence"):
-        layer.project_context(keras.ops.convert_to_tensor(X))
+    with pytest.raises(ValueError, match="within one"):
+        layer.project_context({"value": keras.ops.convert_to_tensor(X)})
 
 
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
-        (SEGMENTS[:, 1:], r"`segments` must be as long.*shape \(2, 10\)"),
-        (SEGMENTS[0], r"`segments` must be of shape \(batch, keys\).*shape \(11,\)"),
-        (SEGMENTS.astype("float32"), "`segments` must be integers.*float32"),
-        (SEGMENTS > 2, "`segments` must be integers.*bool"),
+        (SEGMENTS[:, 1:], r"`segment_ids` must be as long.*shape \(2, 10\)"),
+        (SEGMENTS[0], r"`segment_ids` must be of shape \(batch, keys\).*shape \(11,\)"),
+        (SEGMENTS.astype("float32"), "`segment_ids` must be integers.*float32"),
+        (SEGMENTS > 2, "`segment_ids` must be integers.*bool"),
     ],
 )
 def test_bad_segments_are_refused(segments, message):

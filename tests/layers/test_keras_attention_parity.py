@@ -16,8 +16,6 @@ def pair(**kwargs):
     theirs = keras.layers.MultiHeadAttention(
         num_heads=3, key_dim=5, value_dim=7, **kwargs
     )
-    if "output_shape" in kwargs:
-        kwargs["output_dim"] = kwargs.pop("output_shape")
     ours = layers.MultiHeadAttention(num_heads=3, key_dim=5, value_dim=7, **kwargs)
     theirs.build(QUERY.shape, VALUE.shape, KEY.shape)
     ours.build(QUERY.shape, VALUE.shape, KEY.shape)

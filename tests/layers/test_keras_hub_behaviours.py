@@ -161,7 +161,7 @@ def test_dropout_of_all_leaves_the_residual_path(name):
     layer_class, inputs, *_ = BLOCKS[name]
     layer = layer_class(4, 2, dropout=0.99999)
     output = layer(*inputs, training=True)
-    x = layer._feedforward_layer_norm(layer._self_attention_layer_norm(inputs[0]))
+    x = layer._feed_forward_residual.norm(layer._attention_residual.norm(inputs[0]))
     assert_close(output, x)
     first = layer_class(4, 2, dropout=0.99999, normalize_first=True)
     assert_close(first(*inputs, training=True), inputs[0])
@@ -246,5 +246,5 @@ def test_a_function_as_initializer():
 
 
 def test_a_longer_input_is_an_error_here():
-    with pytest.raises(ValueError, match="cannot place others"):
+    with pytest.raises(ValueError, match="has vectors for"):
         layers.PositionEmbedding(4)(normal(4, 16, 30))

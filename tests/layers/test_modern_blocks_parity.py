@@ -27,8 +27,6 @@ MODERN = {
     "normalization": "rms_norm",
     "layer_norm_epsilon": 1e-6,
     "use_bias": False,
-    "gated": True,
-    "activation": "silu",
 }
 PUBLISHED = {
     "vocab_size": 11,
@@ -42,17 +40,17 @@ PUBLISHED = {
     "attn_implementation": "eager",
 }
 # Layers of ours and modules of theirs. Most have taken over the names of Llama.
-ATTENTION, THEIRS = "_self_attention_layer", "self_attn"
+ATTENTION, THEIRS = "_self_attention", "self_attn"
 LLAMA = {
-    "_self_attention_layer_norm": "input_layernorm",
-    f"{ATTENTION}._query_dense": f"{THEIRS}.q_proj",
-    f"{ATTENTION}._key_dense": f"{THEIRS}.k_proj",
-    f"{ATTENTION}._value_dense": f"{THEIRS}.v_proj",
-    f"{ATTENTION}._output_dense": f"{THEIRS}.o_proj",
-    "_feedforward_layer_norm": "post_attention_layernorm",
-    "_feedforward._gate_dense": "mlp.gate_proj",
-    "_feedforward._intermediate_dense": "mlp.up_proj",
-    "_feedforward._output_dense": "mlp.down_proj",
+    "_attention_residual.norm": "input_layernorm",
+    f"{ATTENTION}._projections.query": f"{THEIRS}.q_proj",
+    f"{ATTENTION}._projections.key": f"{THEIRS}.k_proj",
+    f"{ATTENTION}._projections.value": f"{THEIRS}.v_proj",
+    f"{ATTENTION}._projections.output": f"{THEIRS}.o_proj",
+    "_feed_forward_residual.norm": "post_attention_layernorm",
+    "_feed_forward._gate_dense": "mlp.gate_proj",
+    "_feed_forward._intermediate_dense": "mlp.up_proj",
+    "_feed_forward._output_dense": "mlp.down_proj",
 }
 
 
@@ -111,11 +109,20 @@ def ours_on(blocks):
     return array(x)
 
 
-def decoders(options, *attentions, middle=MIDDLE):
-    blocks = [
-        layers.TransformerDecoder(middle, HEADS, attention=attention, **options)
-        for attention in attentions
-    ]
+def gated(activation):
+    return layers.FeedForward(MIDDLE, activation, use_bias=False, gated=True)
+
+
+def decoders(options, *attentions, middle=MIDDLE, activation=None):
+    """Blocks; with an `activation`, each has a gated network."""
+    blocks = []
+    for attention in attentions:
+        parts = {} if activation is None else {"feed_forward": gated(activation)}
+        blocks.append(
+            layers.TransformerDecoder(
+                middle, HEADS, attention=attention, **parts, **options
+            )
+        )
     for block in blocks:
         block.build(X.shape)
     return blocks
@@ -143,14 +150,16 @@ def assert_equal_to(model, blocks, names=LLAMA, norm_offset=0.0):
 def test_llama():
     """Rotary positions, grouped heads, RMS norm, SwiGLU."""
     model = transformers.LlamaModel(transformers.LlamaConfig(**PUBLISHED))
-    assert_equal_to(model, decoders(MODERN, grouped(), grouped()))
+    assert_equal_to(model, decoders(MODERN, grouped(), grouped(), activation="silu"))
 
 
 @pytest.mark.parametrize("window", [1, WINDOW])
 def test_mistral(window):
     """A sliding window, in which a token itself is counted."""
     config = transformers.MistralConfig(**PUBLISHED, sliding_window=window)
-    blocks = decoders(MODERN, *(grouped(sliding_window=window) for _ in "ab"))
+    blocks = decoders(
+        MODERN, *(grouped(sliding_window=window) for _ in "ab"), activation="silu"
+    )
     assert_equal_to(transformers.MistralModel(config), blocks)
 
 
@@ -165,7 +174,10 @@ def test_qwen2():
         "use_output_bias": False,
     }
     attentions = (grouped(**options) for _ in "ab")
-    assert_equal_to(transformers.Qwen2Model(config), decoders(MODERN, *attentions))
+    assert_equal_to(
+        transformers.Qwen2Model(config),
+        decoders(MODERN, *attentions, activation="silu"),
+    )
 
 
 def test_qwen3():
@@ -177,7 +189,7 @@ def test_qwen3():
         f"{ATTENTION}._key_norm": f"{THEIRS}.k_norm",
     }
     attentions = (grouped(qk_norm="rms_norm") for _ in "ab")
-    assert_equal_to(model, decoders(MODERN, *attentions), names)
+    assert_equal_to(model, decoders(MODERN, *attentions, activation="silu"), names)
 
 
 def test_gemma2():
@@ -190,20 +202,20 @@ def test_gemma2():
     )
     model = transformers.Gemma2Model(config)
     assert config.layer_types == ["sliding_attention", "full_attention"]
-    options = {**MODERN, "sandwich_norm": True}
-    options["activation"] = gelu_by_tanh
+    options = {**MODERN, "residual": layers.Residual(sandwich_norm=True)}
     attentions = (
         grouped(scale=7**-0.5, logit_soft_cap=0.8, sliding_window=window)
         for window in (WINDOW, None)
     )
     names = {
         **LLAMA,
-        "_self_attention_output_norm": "post_attention_layernorm",
-        "_feedforward_layer_norm": "pre_feedforward_layernorm",
-        "_feedforward_output_norm": "post_feedforward_layernorm",
+        "_attention_residual.output_norm": "post_attention_layernorm",
+        "_feed_forward_residual.norm": "pre_feedforward_layernorm",
+        "_feed_forward_residual.output_norm": "post_feedforward_layernorm",
     }
     # Their norms multiply by one more than their weights.
-    assert_equal_to(model, decoders(options, *attentions), names, norm_offset=1.0)
+    blocks = decoders(options, *attentions, activation=gelu_by_tanh)
+    assert_equal_to(model, blocks, names, norm_offset=1.0)
 
 
 def test_gpt_oss():
@@ -226,7 +238,7 @@ def test_gpt_oss():
     )
     model = randomized(transformers.GptOssModel(config))
     model.norm = torch.nn.Identity()
-    options = {**MODERN, "gated": False}
+    options = {**MODERN}
     names = {own: name for own, name in LLAMA.items() if "mlp" not in name}
     blocks = []
     for window, theirs in zip((WINDOW, None), model.layers, strict=True):
@@ -270,7 +282,11 @@ def alibi_decoders(use_bias, activation):
 
 def fill_fused(attention, *values):
     """Projections of theirs to queries, keys and values, `(3, ...)`, into ours."""
-    dense = attention._query_dense, attention._key_dense, attention._value_dense
+    dense = (
+        attention._projections.query,
+        attention._projections.key,
+        attention._projections.value,
+    )
     for i, layer in enumerate(dense):
         fill(layer, *(value[i] for value in values))
     return 3 * len(values)
@@ -285,15 +301,15 @@ def test_mpt():
     model.norm_f = torch.nn.Identity()
     blocks = alibi_decoders(False, "gelu")
     names = {
-        "_self_attention_layer_norm": "norm_1",
-        f"{ATTENTION}._output_dense": "attn.out_proj",
-        "_feedforward_layer_norm": "norm_2",
-        "_feedforward._intermediate_dense": "ffn.up_proj",
-        "_feedforward._output_dense": "ffn.down_proj",
+        "_attention_residual.norm": "norm_1",
+        f"{ATTENTION}._projections.output": "attn.out_proj",
+        "_feed_forward_residual.norm": "norm_2",
+        "_feed_forward._intermediate_dense": "ffn.up_proj",
+        "_feed_forward._output_dense": "ffn.down_proj",
     }
     for block, layer in zip(blocks, model.blocks, strict=True):
         fused = layer.attn.Wqkv.weight.reshape(3, WIDTH, WIDTH)
-        copied = fill_fused(block._self_attention_layer, fused)
+        copied = fill_fused(block._self_attention, fused)
         copied += copy_block(block, layer, names)
         assert copied == len(block.weights)
     assert_close(ours_on(blocks)[KEEP], theirs_on(model)[KEEP])
@@ -308,11 +324,11 @@ def test_bloom():
     model.ln_f = model.word_embeddings_layernorm = torch.nn.Identity()
     blocks = alibi_decoders(True, gelu_by_tanh)
     names = {
-        "_self_attention_layer_norm": "input_layernorm",
-        f"{ATTENTION}._output_dense": "self_attention.dense",
-        "_feedforward_layer_norm": "post_attention_layernorm",
-        "_feedforward._intermediate_dense": "mlp.dense_h_to_4h",
-        "_feedforward._output_dense": "mlp.dense_4h_to_h",
+        "_attention_residual.norm": "input_layernorm",
+        f"{ATTENTION}._projections.output": "self_attention.dense",
+        "_feed_forward_residual.norm": "post_attention_layernorm",
+        "_feed_forward._intermediate_dense": "mlp.dense_h_to_4h",
+        "_feed_forward._output_dense": "mlp.dense_4h_to_h",
     }
     for block, layer in zip(blocks, model.h, strict=True):
         fused = layer.self_attention.query_key_value
@@ -320,7 +336,7 @@ def test_bloom():
         weight = fused.weight.reshape(*by_head, WIDTH).swapaxes(0, 1)
         bias = fused.bias.reshape(by_head).swapaxes(0, 1).reshape(3, WIDTH)
         copied = fill_fused(
-            block._self_attention_layer, weight.reshape(3, WIDTH, WIDTH), bias
+            block._self_attention, weight.reshape(3, WIDTH, WIDTH), bias
         )
         copied += copy_block(block, layer, names)
         assert copied == len(block.weights)
@@ -328,11 +344,11 @@ def test_bloom():
 
 
 T5 = {
-    "_self_attention_layer_norm": "layer.0.layer_norm",
-    f"{ATTENTION}._query_dense": "layer.0.SelfAttention.q",
-    f"{ATTENTION}._key_dense": "layer.0.SelfAttention.k",
-    f"{ATTENTION}._value_dense": "layer.0.SelfAttention.v",
-    f"{ATTENTION}._output_dense": "layer.0.SelfAttention.o",
+    "_attention_residual.norm": "layer.0.layer_norm",
+    f"{ATTENTION}._projections.query": "layer.0.SelfAttention.q",
+    f"{ATTENTION}._projections.key": "layer.0.SelfAttention.k",
+    f"{ATTENTION}._projections.value": "layer.0.SelfAttention.v",
+    f"{ATTENTION}._projections.output": "layer.0.SelfAttention.o",
 }
 CROSS = {
     own.replace("self_", "cross_"): name.replace("0.Self", "1.EncDec").replace("0", "1")
@@ -343,9 +359,9 @@ CROSS = {
 def t5_feed_forward(place):
     name = f"layer.{place}"
     return {
-        "_feedforward_layer_norm": f"{name}.layer_norm",
-        "_feedforward._intermediate_dense": f"{name}.DenseReluDense.wi",
-        "_feedforward._output_dense": f"{name}.DenseReluDense.wo",
+        "_feed_forward_residual.norm": f"{name}.layer_norm",
+        "_feed_forward._intermediate_dense": f"{name}.DenseReluDense.wi",
+        "_feed_forward._output_dense": f"{name}.DenseReluDense.wo",
     }
 
 
@@ -367,7 +383,7 @@ def test_t5():
     for name, parameter in model.named_parameters():
         if name.endswith(".q.weight"):  # which are so much smaller, as if scaled
             parameter.data *= HEAD_DIM**-0.5
-    options = {**MODERN, "gated": False, "activation": "relu"}
+    options = {**MODERN, "activation": "relu"}
     sides = []
     for block_class, stack in (
         (layers.TransformerEncoder, model.encoder),
@@ -375,7 +391,7 @@ def test_t5():
     ):
         is_decoder = block_class is layers.TransformerDecoder
         shared = layers.RelativePositionBias(
-            HEADS, num_buckets=8, max_distance=9, bidirectional=not is_decoder
+            num_buckets=8, max_distance=9, bidirectional=not is_decoder
         )
         blocks = []
         for theirs in stack.block:

@@ -101,7 +101,7 @@ def test_a_too_long_input_is_refused():
         learned()(normal(1, LENGTH, WIDTH), start_index=7)
     learned()(normal(1, LENGTH, WIDTH), start_index=6)
     model = keras.Sequential([keras.Input((None, WIDTH)), learned()])
-    with pytest.raises(ValueError, match="learned 11 positions"):
+    with pytest.raises(ValueError, match="vectors for 11 positions"):
         model.predict(normal(1, ROOM + 1, WIDTH), verbose=0)
 
 
@@ -150,7 +150,7 @@ def test_resize_extends_and_cuts():
     assert_equal(table(layer), old)
     x = normal(2, ROOM + 3, WIDTH)
     assert_close(longer(x), x + array(longer.position_embeddings), 1e-6)
-    with pytest.raises(ValueError, match="learned 4 positions"):
+    with pytest.raises(ValueError, match="vectors for 4 positions"):
         layer.resize(4)(x)
 
 

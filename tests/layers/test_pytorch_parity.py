@@ -34,16 +34,16 @@ def copy_attention(theirs, ours):
 
 
 def copy_block(theirs, ours):
-    copy_attention(theirs.self_attn, ours._self_attention_layer)
-    norms = [ours._self_attention_layer_norm, ours._feedforward_layer_norm]
+    copy_attention(theirs.self_attn, ours._self_attention)
+    norms = [ours._attention_residual.norm, ours._feed_forward_residual.norm]
     if hasattr(theirs, "multihead_attn"):
-        copy_attention(theirs.multihead_attn, ours._cross_attention_layer)
-        norms.insert(1, ours._cross_attention_layer_norm)
+        copy_attention(theirs.multihead_attn, ours._cross_attention)
+        norms.insert(1, ours._cross_residual.norm)
     for i, norm in enumerate(norms, 1):
         scale, shift = norm.get_weights()
         copy(getattr(theirs, f"norm{i}").weight, scale)
         copy(getattr(theirs, f"norm{i}").bias, shift)
-    w1, b1, w2, b2 = ours._feedforward.get_weights()
+    w1, b1, w2, b2 = ours._feed_forward.get_weights()
     copy(theirs.linear1.weight, w1.T), copy(theirs.linear1.bias, b1)
     copy(theirs.linear2.weight, w2.T), copy(theirs.linear2.bias, b2)
 

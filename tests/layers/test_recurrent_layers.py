@@ -142,19 +142,19 @@ def test_dropout_falls_on_training_alone():
             lambda: layers.RecurrentDecoder(
                 6, attention=layers.AdditiveAttention(dropout=0.1)
             ),
-            "inside a loop, where its dropout cannot",
+            "inside a loop, where its dropout is not",
         ),
         (lambda: layers.RecurrentDecoder(6, bidirectional=True), "bidirectional"),
         (
             lambda: layers.RecurrentDecoder(6, attention=layers.AdditiveAttention())(
                 TARGET
             ),
-            "needs a sequence to attend to",
+            "requires a sequence to attend to",
         ),
         (lambda: layers.RecurrentDecoder(6)(TARGET, SOURCE), "has no attention"),
         (
             lambda: layers.RecurrentDecoder(6)(TARGET, return_attention_scores=True),
-            "has no attention whose scores",
+            "has no attention whose weights",
         ),
     ],
 )

@@ -25,10 +25,10 @@ every_kind = pytest.mark.parametrize(
     [
         {},
         pytest.param(
-            {"rotary_dim": 6, "pairing": "interleaved", "max_wavelength": 50},
+            {"rotary_dim": 6, "interleaved": True, "max_wavelength": 50},
             marks=pytest.mark.every_backend,
         ),
-        {"pairing": "interleaved", "scaling": YARN},
+        {"interleaved": True, "scaling": YARN},
     ],
 )
 
@@ -44,7 +44,7 @@ def test_a_call_is_the_function(arguments):
         tensor(x, "float32"),
         tensor(np.arange(LENGTH)),
         frequencies,
-        layer.pairing,
+        layer.interleaved,
         factor,
     )
     assert_equal(layer(x), expected)
@@ -130,7 +130,7 @@ def test_the_implicit_mask_passes():
 
 @pytest.mark.parametrize("scaling", [{"type": "linear", "factor": 2}, None, YARN])
 def test_config_round_trip(scaling):
-    layer = make(rotary_dim=6, pairing="interleaved", scaling=scaling)
+    layer = make(rotary_dim=6, interleaved=True, scaling=scaling)
     copy = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(layer)
     )
@@ -177,7 +177,7 @@ def test_keras_hub(arguments):
         (dict(max_wavelength="long"), "max_wavelength='long'"),
         (dict(rotary_dim=5), "even.*dim=5"),
         (dict(rotary_dim=0), "positive int or None.*rotary_dim=0"),
-        (dict(pairing="neox"), r"one of \('half', 'interleaved'\).*pairing='neox'"),
+        (dict(interleaved="neox"), "must be a bool.*interleaved='neox'"),
         (dict(scaling={"rope_type": "ntk"}), "must have the keys.*'factor'"),
     ],
 )
@@ -189,9 +189,9 @@ def test_bad_arguments_are_refused(arguments, message):
 def test_heads_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="even.*dim=7"):
         make()(normal(1, 2, 3, 7))
-    with pytest.raises(ValueError, match="rotates 6 features.*width 4"):
+    with pytest.raises(ValueError, match="rotates 6 features.*size 4"):
         make(rotary_dim=6)(keras.Input((None, 3, 4)))
-    with pytest.raises(ValueError, match=r"\(batch, length, heads, width\)"):
+    with pytest.raises(ValueError, match=r"\(batch, length, heads, head size\)"):
         make()(normal(1, 2, 8))
-    with pytest.raises(ValueError, match="known width"):
+    with pytest.raises(ValueError, match="known head size"):
         make()(keras.Input((None, 3, None)))

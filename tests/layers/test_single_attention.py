@@ -114,7 +114,9 @@ def test_additive_scores_equal_keras():
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"`score` must be one of .*'scaled'.*concat"):
         layers.DotProductAttention("concat")
-    with pytest.raises(ValueError, match="query and key of one width; use score='gene"):
+    with pytest.raises(
+        ValueError, match="query and key of the same width; use score='gene"
+    ):
         layers.DotProductAttention()(QUERY, VALUE)
     with pytest.raises(ValueError, match="`units` must be a positive int"):
         layers.AdditiveAttention(0)

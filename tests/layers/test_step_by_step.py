@@ -14,7 +14,7 @@ from tensors import (
 )
 
 from keras_attn import decoding, layers
-from keras_attn.decoding.compile import compiled
+from keras_attn.decoding.compile import compile_function
 
 BATCH, LENGTH, TOTAL, WIDTH, HEADS, ROOM = 2, 5, 3, 6, 2, 8
 X, CONTEXT = normal(BATCH, LENGTH, WIDTH), normal(BATCH, TOTAL, WIDTH, seed=1)
@@ -24,7 +24,7 @@ KEEP, CONTEXT_KEEP = lengths_mask([5, 3], LENGTH), lengths_mask([3, 2], TOTAL)
 def empty(layer):
     return {
         name: keras.ops.zeros(leaf.shape, dtype=leaf.dtype)
-        for name, leaf in layer.cache_spec(BATCH, ROOM).items()
+        for name, leaf in layer.cache_spec(BATCH, ROOM, ()).items()
     }
 
 
@@ -32,18 +32,15 @@ def in_steps(layer, sizes, padding_name=None, **context):
     """Outputs of `cached_call`s over the next `sizes` tokens each, joined."""
     cache, index, outputs = empty(layer), 0, []
     for size in sizes:
-        arguments = {}
+        is_decoder = isinstance(layer, layers.TransformerDecoder)
+        x = keras.ops.convert_to_tensor(X[:, index : index + size])
+        inputs = {"decoder_sequence" if is_decoder else "inputs": x, **context}
         if padding_name:
-            arguments[padding_name] = KEEP[:, index : index + size]
-        if not isinstance(layer, layers.TransformerDecoder):
-            arguments["use_causal_mask"] = True
-        output, cache = layer.cached_call(
-            keras.ops.convert_to_tensor(X[:, index : index + size]),
-            cache=cache,
-            index=keras.ops.convert_to_tensor(index, dtype="int32"),
-            **arguments,
-            **context,
-        )
+            inputs[padding_name] = KEEP[:, index : index + size]
+        if not is_decoder:
+            inputs["use_causal_mask"] = True
+        position = keras.ops.convert_to_tensor(index, dtype="int32")
+        output, cache = layer.cached_call(inputs, cache, position)
         outputs.append(array(output))
         index += size
     return np.concatenate(outputs, axis=1), cache
@@ -62,7 +59,7 @@ def test_self_attention(sizes, kernel):
     assert_close(found, expected)
     assert_equal(array(cache["keep"])[:, :LENGTH], KEEP)
     assert_equal(array(cache["key"])[:, LENGTH:], 0.0)
-    spec = layer.cache_spec(BATCH, ROOM)
+    spec = layer.cache_spec(BATCH, ROOM, {"inputs"})
     assert {n: tuple(leaf.shape) for n, leaf in cache.items()} == {
         n: leaf.shape for n, leaf in spec.items()
     }
@@ -73,8 +70,12 @@ def test_self_attention(sizes, kernel):
     [
         {},
         {"normalize_first": True},
-        {"normalize_first": True, "sandwich_norm": True, "use_bias": False},
-        {"residual_scale": 1.5, "layer_scale": 0.5, "stochastic_depth": 0.5},
+        {
+            "normalize_first": True,
+            "residual": layers.Residual(sandwich_norm=True),
+            "use_bias": False,
+        },
+        {"residual": layers.Residual(1.5, layer_scale=0.5, stochastic_depth=0.5)},
     ],
 )
 def test_decoder(options):
@@ -82,9 +83,14 @@ def test_decoder(options):
     layer.build(X.shape, CONTEXT.shape)
     fill_weights(layer)
     context = layer.project_context(
-        keras.ops.convert_to_tensor(CONTEXT), padding_mask=CONTEXT_KEEP
+        {
+            "encoder_sequence": keras.ops.convert_to_tensor(CONTEXT),
+            "encoder_padding_mask": CONTEXT_KEEP,
+        }
     )
-    found, _ = in_steps(layer, [2, 1, 1, 1], "decoder_padding_mask", context=context)
+    found, _ = in_steps(
+        layer, [2, 1, 1, 1], "decoder_padding_mask", projected_context=context
+    )
     expected = layer(
         X, CONTEXT, decoder_padding_mask=KEEP, encoder_padding_mask=CONTEXT_KEEP
     )
@@ -106,12 +112,17 @@ def test_several_queries_share_a_context(length):
     layer.build(X.shape, CONTEXT.shape)
     fill_weights(layer)
     context = layer.project_context(
-        keras.ops.convert_to_tensor(CONTEXT), padding_mask=CONTEXT_KEEP
+        {
+            "context": keras.ops.convert_to_tensor(CONTEXT),
+            "padding_mask": CONTEXT_KEEP,
+        }
     )
     query = normal(3 * BATCH, length, WIDTH, seed=2)
-    found, _ = layer.cached_call(
-        keras.ops.convert_to_tensor(query), cache={}, index=0, context=context
-    )
+    inputs = {
+        "query": keras.ops.convert_to_tensor(query),
+        "projected_context": context,
+    }
+    found, _ = layer.cached_call(inputs, {}, 0)
     repeated = (np.repeat(x, 3, axis=0) for x in (CONTEXT, CONTEXT_KEEP))
     expected = layer(query, next(repeated), padding_mask=next(repeated))
     assert_close(found, expected)
@@ -127,13 +138,11 @@ def test_a_later_token_does_not_change_an_earlier_step():
     stale["key"][:, 3:] = 1e3
     stale["value"][:, 3:] = 1e3
     stale["keep"][:, 3:] = True
-    arguments = {
-        "decoder_sequence": keras.ops.convert_to_tensor(X[:, 3:4]),
-        "index": keras.ops.convert_to_tensor(3, dtype="int32"),
-    }
-    clean, _ = layer.cached_call(cache=cache, **arguments)
+    inputs = {"decoder_sequence": keras.ops.convert_to_tensor(X[:, 3:4])}
+    index = keras.ops.convert_to_tensor(3, dtype="int32")
+    clean, _ = layer.cached_call(inputs, cache, index)
     stale = {name: keras.ops.convert_to_tensor(leaf) for name, leaf in stale.items()}
-    dirty, _ = layer.cached_call(cache=stale, **arguments)
+    dirty, _ = layer.cached_call(inputs, stale, index)
     assert_equal(clean, dirty)
     assert_close(np.concatenate([first, array(clean)], 1), array(layer(X))[:, :4])
 
@@ -143,15 +152,14 @@ def test_steps_over_the_future_are_refused():
     layer.build(X.shape)
     index = keras.ops.convert_to_tensor(0, dtype="int32")
     with pytest.raises(ValueError, match="'looks_ahead' attends to tokens that"):
-        layer.cached_call(X[:, :1], cache=empty(layer), index=index)
+        layer.cached_call({"inputs": X[:, :1]}, empty(layer), index)
     with pytest.raises(ValueError, match="'looks_ahead'.*explicit `attention_mask`"):
-        layer.cached_call(
-            X[:, :1],
-            attention_mask=np.ones((BATCH, 1, 1), bool),
-            use_causal_mask=True,
-            cache=empty(layer),
-            index=index,
-        )
+        inputs = {
+            "inputs": X[:, :1],
+            "attention_mask": np.ones((BATCH, 1, 1), bool),
+            "use_causal_mask": True,
+        }
+        layer.cached_call(inputs, empty(layer), index)
 
 
 @pytest.mark.every_backend
@@ -174,7 +182,7 @@ def test_a_step_model_of_a_translator():
     step = decoding.step_model(model, ROOM)
     # Compiled, as `generate` does: weights changed later must be used all the same.
     run, encode, full = (
-        compiled(function, model.variables)
+        compile_function(function, model.variables)
         for function in (step.step, step.encode, lambda inputs: model(inputs))
     )
     inputs = {

@@ -98,5 +98,5 @@ def test_scale_survives_int8_quantization(tmp_path, tie_weights):
 
 def test_floats_are_no_ids():
     """A mask would be lost silently, and 1.5 read as 1."""
-    with pytest.raises(ValueError, match="takes ints.*dtype='int32'.*float32"):
+    with pytest.raises(ValueError, match="expects integers.*dtype='int32'.*float32"):
         layers.TokenEmbedding(5, 4)(keras.Input((None,)))

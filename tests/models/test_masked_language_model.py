@@ -1,4 +1,4 @@
-"""BERT's arrangement against `transformers`, and a classifier on the same encoder."""
+"""`masked_language_model` and `text_classifier`, compared with `transformers`."""
 
 import inspect
 
@@ -32,20 +32,20 @@ IN_BLOCK = [
 ]
 
 
-def tokens(length=T):
-    """Three texts, padded."""
+def token_ids(length=T):
+    """Return three padded sequences."""
     ids = np.random.default_rng(0).integers(1, V, (3, T)) * lengths_mask(LENGTHS, T)
     return ids[:, :length].astype("int32")
 
 
-def segments():
+def token_type_ids():
     return np.random.default_rng(1).integers(0, 2, (3, T)).astype("int32")
 
 
 def model_inputs(model):
     if len(model.inputs) == 1:
-        return tokens()
-    return {"tokens": tokens(), "segments": segments()}
+        return token_ids()
+    return {"token_ids": token_ids(), "token_type_ids": token_type_ids()}
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +76,16 @@ def bert():
     )
 
 
-def run_bert(bert, with_segments=True):
-    """Its vectors and its logits, `(3, T, 6)` and `(3, T, V)`."""
+def run_bert(bert, with_token_types=True):
+    """Return the hidden states `(3, T, 6)` and the logits `(3, T, V)` of `bert`."""
     import torch
 
-    kinds = segments() if with_segments else 0 * segments()
+    types = token_type_ids() if with_token_types else 0 * token_type_ids()
     with torch.no_grad():
         outputs = bert(
-            input_ids=torch.tensor(tokens()).long(),
-            attention_mask=torch.tensor(tokens() != 0).long(),
-            token_type_ids=torch.tensor(kinds).long(),
+            input_ids=torch.tensor(token_ids()).long(),
+            attention_mask=torch.tensor(token_ids() != 0).long(),
+            token_type_ids=torch.tensor(types).long(),
             output_hidden_states=True,
         )
     return outputs.hidden_states[-1].numpy(), outputs.logits.numpy()
@@ -95,11 +95,11 @@ def copy_encoder(model, weights):
     start = "bert.embeddings."
     copy_table(model.get_layer("embedding"), weights[f"{start}word_embeddings.weight"])
     positions = weights[f"{start}position_embeddings.weight"]
-    kinds = weights[f"{start}token_type_embeddings.weight"]
+    token_types = weights[f"{start}token_type_embeddings.weight"]
     if len(model.inputs) > 1:
-        copy_table(model.get_layer("segment"), kinds)
+        copy_table(model.get_layer("token_type"), token_types)
     else:
-        positions = positions + kinds[0]  # What BERT adds where all are of kind 0.
+        positions = positions + token_types[0]  # BERT adds type 0 to all positions
     copy_table(model.get_layer("position"), positions)
     copy_dense(model.get_layer("norm"), weights, f"{start}LayerNorm")
     for i in range(2):
@@ -110,52 +110,52 @@ def copy_encoder(model, weights):
 @pytest.mark.parametrize("num_token_types", [None, 2])
 def test_logits_of_transformers(bert, num_token_types):
     weights = weights_of(bert)
-    ours = masked_language_model(**SMALL, num_token_types=num_token_types)
-    copy_encoder(ours, weights)
+    model = masked_language_model(**SMALL, num_token_types=num_token_types)
+    copy_encoder(model, weights)
     head = "cls.predictions."
-    copy_dense(ours.get_layer("head"), weights, f"{head}transform.dense")
-    copy_dense(ours.get_layer("head_norm"), weights, f"{head}transform.LayerNorm")
-    copy_table(ours.get_layer("head_bias"), weights[f"{head}bias"])
+    copy_dense(model.get_layer("head"), weights, f"{head}transform.dense")
+    copy_dense(model.get_layer("head_norm"), weights, f"{head}transform.LayerNorm")
+    copy_table(model.get_layer("head_bias"), weights[f"{head}bias"])
     if num_token_types:
-        assert ours.count_params() == bert.num_parameters()
-    _, expected = run_bert(bert, with_segments=num_token_types is not None)
+        assert model.count_params() == bert.num_parameters()
+    _, expected = run_bert(bert, with_token_types=num_token_types is not None)
     assert np.abs(expected).max() > 0.3
-    assert_close(ours(model_inputs(ours)), expected, 1e-4)
+    assert_close(model(model_inputs(model)), expected, 1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_classes_of_the_vectors_of_transformers(bert, pooling):
-    ours = text_classifier(**SMALL, num_classes=5, pooling=pooling, num_token_types=2)
-    copy_encoder(ours, weights_of(bert))
+def test_classifier_logits_from_the_hidden_states_of_transformers(bert, pooling):
+    model = text_classifier(**SMALL, num_classes=5, pooling=pooling, num_token_types=2)
+    copy_encoder(model, weights_of(bert))
     kernel, bias = normal(6, 5, seed=2), normal(5, seed=3)
-    ours.get_layer("logits").set_weights([kernel, bias])
-    vectors, _ = run_bert(bert)
-    real = (tokens() != 0)[:, :, None]
+    model.get_layer("logits").set_weights([kernel, bias])
+    hidden_states, _ = run_bert(bert)
+    is_token = (token_ids() != 0)[:, :, None]
     pooled = {
-        "first": vectors[:, 0],
-        "mean": (vectors * real).sum(axis=1) / real.sum(axis=1),
+        "first": hidden_states[:, 0],
+        "mean": (hidden_states * is_token).sum(axis=1) / is_token.sum(axis=1),
     }
-    assert_close(ours(model_inputs(ours)), pooled[pooling] @ kernel + bias, 1e-4)
+    assert_close(model(model_inputs(model)), pooled[pooling] @ kernel + bias, 1e-4)
 
 
 @pytest.mark.on_pytorch
-def test_padding_changes_nothing(model, classifiers):
-    for row, length in enumerate(LENGTHS):
-        alone = tokens()[row : row + 1, :length]
-        assert_close(model(tokens())[row, :length], model(alone)[0])
+def test_padding_does_not_change_the_outputs(model, classifiers):
+    for i, length in enumerate(LENGTHS):
+        unpadded = token_ids()[i : i + 1, :length]
+        assert_close(model(token_ids())[i, :length], model(unpadded)[0])
         for classifier in classifiers.values():
-            assert_close(classifier(tokens())[row], classifier(alone)[0])
+            assert_close(classifier(token_ids())[i], classifier(unpadded)[0])
 
 
 @pytest.mark.on_pytorch
-def test_each_token_sees_all_others(model):
-    before = array(model(tokens()))
+def test_each_token_attends_to_all_others(model):
+    before = array(model(token_ids()))
     for position in range(T):
-        changed = tokens()
+        changed = token_ids()
         changed[0, position] = changed[0, position] % (V - 1) + 1
-        moved = np.abs(array(model(changed)) - before).max(axis=-1)
-        assert moved[0].min() > 1e-5
-        assert moved[1:].max() == 0
+        difference = np.abs(array(model(changed)) - before).max(axis=-1)
+        assert difference[0].min() > 1e-5
+        assert difference[1:].max() == 0
 
 
 @pytest.mark.on_pytorch
@@ -167,7 +167,7 @@ def test_attention_maps(num_token_types):
         text_classifier(**options, num_classes=5, pooling="first"),
         text_classifier(**options, num_classes=5, pooling="mean"),
     ):
-        inputs = {"tokens": tokens(), "segments": segments()}
+        inputs = {"token_ids": token_ids(), "token_type_ids": token_type_ids()}
         maps = attention_maps(fill_weights(model), inputs)
         assert maps.keys() == {"encoder_0", "encoder_1"}
         for weights in maps.values():
@@ -179,17 +179,17 @@ def test_attention_maps(num_token_types):
 
 @pytest.mark.every_backend
 def test_training_lowers_the_loss():
-    """One token in four is hidden under a mask token, as in the paper one in seven."""
+    """One token in four is replaced by a mask token; in the paper, one in seven."""
     mask_token = V - 1
     ids = np.random.default_rng(0).integers(1, mask_token, (8, T)).astype("int32")
-    hidden = np.arange(8 * T).reshape(8, T) % 4 == 0
+    is_masked = np.arange(8 * T).reshape(8, T) % 4 == 0
     keras.utils.set_random_seed(0)
     model = masked_language_model(**{**SMALL, "num_layers": 1, "dropout": 0.0})
-    jit = keras.backend.backend() == "jax"  # One program, or many small ones.
+    jit = keras.backend.backend() == "jax"  # without jit, JAX runs each operation alone
     model.compile(keras.optimizers.Adam(3e-2), MaskedCrossentropy(), jit_compile=jit)
     losses = model.fit(
-        np.where(hidden, mask_token, ids),
-        np.where(hidden, ids, 0),
+        np.where(is_masked, mask_token, ids),
+        np.where(is_masked, ids, 0),
         epochs=12,
         verbose=0,
     ).history["loss"]
@@ -198,24 +198,24 @@ def test_training_lowers_the_loss():
 
 
 def test_classifier_takes_the_encoder_of_a_language_model(model, classifiers):
-    vectors = []
-    for taker in (model, text_classifier(**SMALL, num_classes=5)):
-        for layer in taker.layers:
+    hidden_states = []
+    for copy in (model, text_classifier(**SMALL, num_classes=5)):
+        for layer in copy.layers:
             if layer.name in ("embedding", "position", "norm", "encoder_0"):
                 layer.set_weights(model.get_layer(layer.name).get_weights())
-        first = keras.Model(taker.input, taker.get_layer("encoder_0").output)
-        vectors.append(first(tokens()))
-    assert_close(*vectors, 1e-6)
+        first_block = keras.Model(copy.input, copy.get_layer("encoder_0").output)
+        hidden_states.append(first_block(token_ids()))
+    assert_close(*hidden_states, 1e-6)
 
 
 def test_inputs_and_outputs(model, classifiers):
-    assert model.input.name == "tokens" and model.input.dtype == "int32"
+    assert model.input.name == "token_ids" and model.input.dtype == "int32"
     assert model.input_shape == (None, None)
     assert model.output_shape == (None, None, V)
     assert classifiers["first"].output_shape == (None, 5)
-    with_segments = masked_language_model(**SMALL, num_token_types=2)
-    assert with_segments.input.keys() == {"tokens", "segments"}
-    assert {tensor.dtype for tensor in with_segments.inputs} == {"int32"}
+    with_types = masked_language_model(**SMALL, num_token_types=2)
+    assert with_types.input.keys() == {"token_ids", "token_type_ids"}
+    assert {tensor.dtype for tensor in with_types.inputs} == {"int32"}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_dtype_and_name(make):
 
 
 @pytest.mark.parametrize("make", [masked_language_model, text_classifier])
-def test_the_defaults_are_the_papers_base_model(make):
+def test_defaults_are_those_of_the_base_model_of_the_paper(make):
     parameters = inspect.signature(make).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
     expected = dict(
@@ -286,12 +286,12 @@ def test_bad_arguments(name, value):
             masked_language_model(**{**SMALL, name: value})
 
 
-def test_a_text_that_is_too_long(model):
+def test_sequence_longer_than_max_length(model):
     with pytest.raises(ValueError, match="learned 9 positions.*Received: 10 tokens"):
         model(np.ones((1, 10), "int32"))
 
 
-def test_the_mean_of_no_tokens_is_zero():
+def test_mean_of_no_tokens_is_zero():
     model = text_classifier(**SMALL, num_classes=5, pooling="mean")
     fill_weights(model)
     _, bias = model.get_layer("logits").weights

@@ -1,4 +1,4 @@
-"""`recurrent_translator`: trained, decoded, mapped and saved like any other model."""
+"""`recurrent_translator`: training, decoding, attention maps and saving."""
 
 import itertools
 
@@ -31,8 +31,8 @@ def model(request):
     return fill_weights(full, seed=3)
 
 
-def found_by(model, source, strategy, **options):
-    found = generate(
+def generated(model, source, strategy, **options):
+    outputs = generate(
         model,
         {"source": source},
         start_token_id=START,
@@ -41,58 +41,61 @@ def found_by(model, source, strategy, **options):
         strategy=strategy,
         **options,
     )
-    return {name: array(value) for name, value in found.items()}
+    return {name: array(value) for name, value in outputs.items()}
 
 
-def best_of_all(model, source, count):
-    """All sequences by their sum of log-probabilities, float64, without a cache."""
+def exhaustive_search(model, source, count):
+    """Return the `count` best of all sequences and their float64 scores.
+
+    The score is the sum of log probabilities, computed without a cache.
+    """
     sequences = [
         tokens
         for length in range(1, LENGTH + 1)
         for tokens in itertools.product(range(V), repeat=length)
         if END not in tokens[:-1] and (tokens[-1] == END or length == LENGTH)
     ]
-    # A 0 would be padding to the model, as it is when it is generated.
+    # A generated 0 is padding for the model, here as in decoding.
     target = np.zeros((len(sequences), LENGTH), "int32")
     target[:, 0] = START
     for row, tokens in zip(target, sequences):
         row[1 : len(tokens)] = tokens[: LENGTH - 1][: len(tokens) - 1]
     inputs = {"source": np.repeat(source[None], len(target), 0), "target": target}
     logits = array(model(inputs)).astype("float64")
-    table = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     scores = [
-        sum(row[place, token] for place, token in enumerate(tokens))
-        for row, tokens in zip(table, sequences)
+        sum(row[position, token] for position, token in enumerate(tokens))
+        for row, tokens in zip(log_probs, sequences)
     ]
     return sorted(zip(scores, sequences), reverse=True)[:count]
 
 
-def test_beams_find_the_best_of_all_sequences(model):
-    found = found_by(model, SOURCE, BeamSearch(V**3, 0.0, num_return_sequences=3))
-    for row, source in enumerate(SOURCE):
-        for place, (score, tokens) in enumerate(best_of_all(model, source, 3)):
-            length = found["lengths"][row, place]
-            assert tuple(found["token_ids"][row, place, :length]) == tokens
-            np.testing.assert_allclose(found["scores"][row, place], score, atol=1e-4)
+def test_beam_search_finds_the_best_sequences(model):
+    outputs = generated(model, SOURCE, BeamSearch(V**3, 0.0, num_return_sequences=3))
+    for i, source in enumerate(SOURCE):
+        for rank, (score, tokens) in enumerate(exhaustive_search(model, source, 3)):
+            length = outputs["lengths"][i, rank]
+            assert tuple(outputs["token_ids"][i, rank, :length]) == tokens
+            np.testing.assert_allclose(outputs["scores"][i, rank], score, atol=1e-4)
 
 
-def test_one_beam_is_greedy_and_rows_do_not_depend_on_one_another(model):
-    greedy = found_by(model, SOURCE, GreedySearch())
-    beam = found_by(model, SOURCE, BeamSearch(1))
+def test_one_beam_is_greedy_and_batch_elements_are_independent(model):
+    greedy = generated(model, SOURCE, GreedySearch())
+    beam = generated(model, SOURCE, BeamSearch(1))
     np.testing.assert_array_equal(beam["token_ids"], greedy["token_ids"])
-    for row in range(3):
-        alone = found_by(model, SOURCE[row : row + 1], GreedySearch())
-        np.testing.assert_array_equal(alone["token_ids"][0], greedy["token_ids"][row])
+    for i in range(3):
+        single = generated(model, SOURCE[i : i + 1], GreedySearch())
+        np.testing.assert_array_equal(single["token_ids"][0], greedy["token_ids"][i])
 
 
 def test_sampling_with_a_seed(model):
     first, second = (
-        found_by(model, SOURCE, Sampling(temperature=2.0, seed=3)) for _ in range(2)
+        generated(model, SOURCE, Sampling(temperature=2.0, seed=3)) for _ in range(2)
     )
     np.testing.assert_array_equal(first["token_ids"], second["token_ids"])
 
 
-def test_maps_are_what_the_decoder_returns(model):
+def test_maps_are_the_attention_weights_of_the_decoder(model):
     target = np.array([[1, 2, 4], [1, 1, 1], [1, 4, 0]], "int32")
     inputs = {"source": SOURCE, "target": target}
     decoder = model.get_layer("decoder")
@@ -100,7 +103,7 @@ def test_maps_are_what_the_decoder_returns(model):
         with pytest.raises(ValueError, match="must have an attention layer"):
             attention_maps(model, inputs)
         with pytest.raises(ValueError, match="must have an attention layer"):
-            found_by(model, SOURCE, GreedySearch(), return_alignment=True)
+            generated(model, SOURCE, GreedySearch(), return_alignment=True)
         return
     (weights,) = attention_maps(model, inputs).values()
     heads = 2 if isinstance(decoder.attention, layers.CrossAttention) else 1
@@ -118,11 +121,11 @@ def test_maps_are_what_the_decoder_returns(model):
         return_attention_scores=True,
     )
     assert_close(np.reshape(array(scores), weights.shape), weights)
-    found = found_by(model, SOURCE, GreedySearch(), return_alignment=True)
-    assert found["alignment"].shape == (3, 1, LENGTH, 5)
+    outputs = generated(model, SOURCE, GreedySearch(), return_alignment=True)
+    assert outputs["alignment"].shape == (3, 1, LENGTH, 5)
 
 
-def test_it_learns_and_is_saved(model, tmp_path):
+def test_training_and_saving(model, tmp_path):
     model = keras.models.clone_model(model)
     rng = np.random.default_rng(0)
     source = rng.integers(1, V, (64, 5)).astype("int32")
@@ -141,7 +144,7 @@ def test_it_learns_and_is_saved(model, tmp_path):
     )
 
 
-def test_the_vocabularies_may_be_two():
+def test_two_vocabularies():
     model = models.recurrent_translator(V, 7, hidden_dim=8, share_embeddings=False)
     assert model.output_shape == (None, None, 7)
     shapes = [tuple(w.shape) for w in model.weights if "embed" in w.path]
@@ -165,6 +168,6 @@ def test_bad_arguments(arguments, message):
 
 def test_half_precision():
     model = models.recurrent_translator(V, hidden_dim=8, dtype="mixed_bfloat16")
-    found = found_by(model, SOURCE, BeamSearch(2))
-    assert np.isfinite(found["scores"]).all()
-    assert ops.shape(found["token_ids"]) == (3, 1, LENGTH)
+    outputs = generated(model, SOURCE, BeamSearch(2))
+    assert np.isfinite(outputs["scores"]).all()
+    assert ops.shape(outputs["token_ids"]) == (3, 1, LENGTH)

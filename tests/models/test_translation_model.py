@@ -1,4 +1,4 @@
-"""The translation model: how large it is, what it computes, how it is saved."""
+"""`transformer_translator`: parameter counts, outputs and saving."""
 
 import itertools
 
@@ -14,16 +14,18 @@ from keras_attn.models import transformer_translator
 SMALL = dict(num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2)
 
 
-def parts(source, target, encoders, decoders, width, middle, matrices, normalize_first):
-    """Numbers of parameters by the paper's formulas."""
+def expected_counts(
+    source, target, encoders, decoders, width, inner, matrices, normalize_first
+):
+    """Return the numbers of parameters by part, from the formulas of the paper."""
     attentions = encoders + 2 * decoders
     normalizations = 2 * encoders + 3 * decoders + 2 * normalize_first
     return {
-        # One matrix for all, one a language, or a third one for the output.
+        # One shared matrix, one per language, or a third one for the output.
         "embedding": width
         * {1: target, 2: source + target, 3: source + 2 * target}[matrices],
         "attention": attentions * 4 * (width * width + width),
-        "feed_forward": (encoders + decoders) * (2 * width * middle + middle + width),
+        "feed_forward": (encoders + decoders) * (2 * width * inner + inner + width),
         "normalization": normalizations * 2 * width,
         "other": 0,
     }
@@ -49,7 +51,7 @@ def test_parameter_counts(layers, normalize_first, vocabularies, share, matrices
     )
     encoders, decoders = layers if isinstance(layers, tuple) else (layers, layers)
     source, target = vocabularies[0], vocabularies[1] or vocabularies[0]
-    expected = parts(
+    expected = expected_counts(
         source, target, encoders, decoders, 8, 12, matrices, normalize_first
     )
     counts = count_parameters(model)
@@ -59,10 +61,10 @@ def test_parameter_counts(layers, normalize_first, vocabularies, share, matrices
     assert total == sum(counts.values()) == model.count_params()
 
 
-def test_base_and_big_are_as_large_as_the_papers():
-    base = sum(parts(37000, 37000, 6, 6, 512, 2048, 1, False).values())
+def test_base_and_big_have_the_parameters_of_the_paper():
+    base = sum(expected_counts(37000, 37000, 6, 6, 512, 2048, 1, False).values())
     assert base == 63_082_496
-    big = sum(parts(37000, 37000, 6, 6, 1024, 4096, 1, False).values())
+    big = sum(expected_counts(37000, 37000, 6, 6, 1024, 4096, 1, False).values())
     assert big == pytest.approx(214e6, rel=0.01)
     assert base == pytest.approx(65e6, rel=0.03)
     assert big == pytest.approx(213e6, rel=0.01)
@@ -90,8 +92,8 @@ def test_inputs_and_outputs(model):
     assert model(inputs()).shape == (2, 4, 13)
 
 
-def test_the_defaults_are_the_papers_base_model():
-    """Read from the signature: building it would fill 250 MB."""
+def test_defaults_are_those_of_the_base_model_of_the_paper():
+    """The defaults are read from the signature: the model would take 250 MB."""
     import inspect
 
     defaults = {
@@ -112,23 +114,22 @@ def test_the_defaults_are_the_papers_base_model():
     assert defaults | expected == defaults
 
 
-def test_source_padding_changes_nothing(model):
+def test_source_padding_does_not_change_the_outputs(model):
     arrays = inputs()
     longer = np.pad(arrays["source"], ((0, 0), (0, 3)))
     assert_close(model({**arrays, "source": longer}), model(arrays))
 
 
-def test_no_token_sees_later_ones(model):
+def test_tokens_do_not_attend_to_later_ones(model):
     arrays = inputs()
     target = arrays["target"].copy()
     target[:, 2] = target[:, 2] % 12 + 1
-    found, expected = model({**arrays, "target": target}), model(arrays)
-    assert_equal(found[:, :2], expected[:, :2])
-    assert np.abs(array(found - expected)[:, 2:]).min(axis=(0, 1)).max() > 0
+    logits, expected = model({**arrays, "target": target}), model(arrays)
+    assert_equal(logits[:, :2], expected[:, :2])
+    assert np.abs(array(logits - expected)[:, 2:]).min(axis=(0, 1)).max() > 0
 
 
-def test_the_output_projects_onto_the_target_embedding(model):
-    """Doubling it, with the rest of its use undone, doubles the logits."""
+def test_output_projection_is_the_target_embedding(model):
     embedding = model.get_layer("target_embedding")
     hidden = keras.Model(model.input, model.get_layer("decoder_0").output)
     vectors = array(hidden(inputs()))

@@ -1,4 +1,4 @@
-"""The Vision Transformer against `transformers`, and what goes in and out of it."""
+"""`vision_transformer`: compared with `transformers`, pooling, saving, errors."""
 
 import inspect
 
@@ -45,7 +45,7 @@ def images(batch=3, seed=0):
 def test_logits_of_transformers():
     import torch
 
-    theirs = random_model(
+    reference = random_model(
         "ViTForImageClassification",
         "ViTConfig",
         image_size=SMALL["image_size"],
@@ -57,32 +57,32 @@ def test_logits_of_transformers():
         num_labels=5,
         layer_norm_eps=1e-12,
     )
-    weights = weights_of(theirs)
-    ours = vision_transformer(**SMALL, layer_norm_epsilon=1e-12)
+    weights = weights_of(reference)
+    model = vision_transformer(**SMALL, layer_norm_epsilon=1e-12)
     start = "vit.embeddings."
     kernel = weights[f"{start}patch_embeddings.projection.weight"]
     bias = weights[f"{start}patch_embeddings.projection.bias"]
-    ours.get_layer("patches").set_weights([kernel.transpose(2, 3, 1, 0), bias])
+    model.get_layer("patches").set_weights([kernel.transpose(2, 3, 1, 0), bias])
     positions = weights[f"{start}position_embeddings"][0].copy()
     positions[0] += weights[f"{start}cls_token"][0, 0]
-    copy_table(ours.get_layer("position"), positions)
+    copy_table(model.get_layer("position"), positions)
     for i in range(2):
         names = [f"vit.layers.{i}.{name}" for name in IN_BLOCK]
-        copy_dense(ours.get_layer(f"encoder_{i}"), weights, *names)
-    copy_dense(ours.get_layer("norm"), weights, "vit.layernorm")
-    copy_dense(ours.get_layer("logits"), weights, "classifier")
-    # Their class token and its position are two weights that are added up.
-    assert ours.count_params() == sum(map(np.size, weights.values())) - 6
+        copy_dense(model.get_layer(f"encoder_{i}"), weights, *names)
+    copy_dense(model.get_layer("norm"), weights, "vit.layernorm")
+    copy_dense(model.get_layer("logits"), weights, "classifier")
+    # In `transformers`, the class token and its position embedding are two weights.
+    assert model.count_params() == sum(map(np.size, weights.values())) - 6
 
     channels_first = torch.tensor(images().transpose(0, 3, 1, 2))
     with torch.no_grad():
-        expected = theirs(channels_first).logits.numpy()
+        expected = reference(channels_first).logits.numpy()
     assert np.abs(expected).max() > 0.3
-    assert_close(ours(images()), expected, 1e-4)
+    assert_close(model(images()), expected, 1e-4)
 
 
 @pytest.mark.on_pytorch
-def test_mean_is_of_all_patches_and_of_nothing_else(models):
+def test_mean_is_over_all_patches_only(models):
     model = models["mean"]
     patches = keras.Model(model.input, model.get_layer("norm").output)(images())
     assert patches.shape == (3, 6, 6)
@@ -92,7 +92,7 @@ def test_mean_is_of_all_patches_and_of_nothing_else(models):
 
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("pooling", ["token", "mean"])
-def test_each_patch_matters_and_so_does_its_place(models, pooling):
+def test_logits_depend_on_each_patch_and_its_position(models, pooling):
     model = models[pooling]
     before = array(model(images()))
     for row, column in np.ndindex(2, 3):
@@ -137,7 +137,7 @@ def test_training_lowers_the_loss():
     keras.utils.set_random_seed(0)
     model = vision_transformer(**{**SMALL, "num_layers": 1})
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    jit = keras.backend.backend() == "jax"  # One program, or many small ones.
+    jit = keras.backend.backend() == "jax"  # without jit, JAX runs each operation alone
     model.compile(keras.optimizers.Adam(3e-2), loss, jit_compile=jit)
     labels = np.arange(8) % 5
     losses = model.fit(images(8), labels, epochs=12, verbose=0).history["loss"]
@@ -152,7 +152,7 @@ def test_dtype_and_name():
     assert {weight.dtype for weight in model.weights} == {"float32"}
 
 
-def test_the_defaults_are_the_papers_base_model():
+def test_defaults_are_those_of_the_base_model_of_the_paper():
     parameters = inspect.signature(vision_transformer).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters}
     expected = dict(

@@ -1,11 +1,11 @@
-"""Weights of `transformers` models, and how ours take them."""
+"""Random `transformers` models, and copying their weights into keras_attn layers."""
 
 import numpy as np
 import pytest
 
 
 def random_model(class_name, config_class_name, **config):
-    """A model of `transformers` with random values in all of its weights."""
+    """Return a `transformers` model with random values in all of its weights."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = getattr(transformers, config_class_name)(**config)
@@ -18,18 +18,19 @@ def random_model(class_name, config_class_name, **config):
 
 
 def weights_of(model):
-    """Its weights by name, as NumPy arrays."""
+    """Return the weights of a PyTorch model by name, as NumPy arrays."""
     return {name: value.numpy() for name, value in model.state_dict().items()}
 
 
 def copy_dense(layer, weights, *names):
-    """Weights and biases of linear and normalization modules, in this order."""
+    """Copy weights and biases of the linear and normalization modules `names`."""
     values = [weights[f"{n}.{part}"] for n in names for part in ("weight", "bias")]
     assert len(values) == len(layer.weights)
     for weight, value in zip(layer.weights, values):
-        weight.assign(value.T.reshape(weight.shape))  # Theirs are (outputs, inputs).
+        weight.assign(value.T.reshape(weight.shape))  # PyTorch: (outputs, inputs)
 
 
 def copy_table(layer, table):
+    """Assign an array to the only weight of a layer."""
     (weight,) = layer.weights
     weight.assign(np.reshape(table, weight.shape))

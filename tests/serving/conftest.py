@@ -1,4 +1,4 @@
-"""A translator with two tokenizers of the kind that tensorflow_text mixes up."""
+"""A translator with two SentencePiece tokenizers, and other tokenizers."""
 
 import pytest
 from small_translator import ENGLISH, KOREAN, make
@@ -13,6 +13,7 @@ from keras_attn.text import (
 
 @pytest.fixture(scope="session")
 def tokenizers():
+    # tensorflow_text may mix up two SentencePiece models in one graph.
     return {
         "source": SentencePieceTokenizer.train(KOREAN * 5, 330),
         "target": SentencePieceTokenizer.train(ENGLISH * 5, 310),

@@ -1,4 +1,4 @@
-"""Models of other kinds than the translator, small ones."""
+"""Small models: a language model, and a translator with other input names."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from keras_attn.models import causal_language_model
 
 
 def language_model(vocabulary_size, seed=8, **options):
-    """Untrained, but what it says differs from prompt to prompt."""
+    """Return an untrained language model whose outputs depend on the prompt."""
     model = causal_language_model(
         vocabulary_size,
         num_layers=1,
@@ -24,10 +24,10 @@ def language_model(vocabulary_size, seed=8, **options):
     return model
 
 
-def other_names(vocabulary_size, fixed_length=None, sides=("text", "summary")):
-    """A translator whose inputs have other names, and a source of another dtype."""
-    text = keras.Input((fixed_length,), dtype="int64", name=sides[0])
-    summary = keras.Input((None,), dtype="int32", name=sides[1])
+def other_names(vocabulary_size, fixed_length=None, names=("text", "summary")):
+    """Return a translator with other input names and an int64 source."""
+    text = keras.Input((fixed_length,), dtype="int64", name=names[0])
+    summary = keras.Input((None,), dtype="int32", name=names[1])
     embedding = layers.TokenEmbedding(vocabulary_size, 8)
     rng = np.random.default_rng(2)
     position = layers.SinusoidalPositionEmbedding()

@@ -1,4 +1,4 @@
-"""Texts, and a small model to translate them with."""
+"""Texts and small models that translate them."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ ENGLISH = ["I go to school.", "The cat sat on the mat.", "We learn Korean!"]
 
 
 def make(source_size, target_size, seed=8):
-    """Untrained, but what it says differs from text to text and from word to word."""
+    """Return an untrained translator whose outputs depend on the text."""
     model = transformer_translator(
         source_size,
         target_size,
@@ -19,19 +19,19 @@ def make(source_size, target_size, seed=8):
         num_heads=2,
         share_embeddings=False,
     )
-    return lively(model, seed)
+    return randomize(model, seed)
 
 
 def make_recurrent(source_size, target_size, seed=8):
-    """Likewise, with a state and what was attended to as its cache."""
+    """Return an untrained recurrent translator, whose cache is its state."""
     model = recurrent_translator(
         source_size, target_size, hidden_dim=8, share_embeddings=False
     )
-    return lively(model, seed)
+    return randomize(model, seed)
 
 
-def lively(model, seed):
-    """Random weights, but no random biases, with which one token always wins."""
+def randomize(model, seed):
+    """Assign random weights. Random biases would always generate the same token."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         if len(weight.shape) > 1:

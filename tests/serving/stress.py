@@ -1,4 +1,7 @@
-"""Many requests at once to one SavedModel. By hand: `stress.py FOLDER SIGNATURE`."""
+"""Concurrent requests to one SavedModel.
+
+To run it as a script: `stress.py FOLDER SIGNATURE`.
+"""
 
 import concurrent.futures
 import os
@@ -21,7 +24,7 @@ PIECES = [
 
 
 def random_requests(count, seed=0):
-    """Batches of 1 to 16 texts, short to long, odd or blank among them."""
+    """Return batches of 1 to 16 texts: short, long, blank and invalid ones."""
     rng = np.random.default_rng(seed)
 
     def text():
@@ -36,19 +39,19 @@ def random_requests(count, seed=0):
     return [[text() for _ in range(rng.integers(1, 17))] for _ in range(count)]
 
 
-def ask(signature, request):
-    found = signature(tf.constant(request))
-    return {name: value.numpy() for name, value in sorted(found.items())}
+def run(signature, request):
+    outputs = signature(tf.constant(request))
+    return {name: value.numpy() for name, value in sorted(outputs.items())}
 
 
-def ask_at_once(signature, requests, threads=8):
-    """All answers, and the resident memory in bytes after each, as they came."""
+def run_concurrently(signature, requests, threads=8):
+    """Return the outputs of all requests and the resident bytes after each."""
     memory = []
 
     def one(request):
-        answer = ask(signature, request)
+        outputs = run(signature, request)
         memory.append(resident_bytes())
-        return answer
+        return outputs
 
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         return list(pool.map(one, requests)), memory
@@ -60,22 +63,25 @@ def resident_bytes():
 
 
 def growth(memory):
-    """Bytes from the first to the last fifth of the last half, medians of each."""
+    """Return the growth in bytes within the second half of the requests.
+
+    It is the difference of the medians of the first and the last fifth of that half.
+    """
     half = memory[len(memory) // 2 :]
     fifth = max(1, len(half) // 5)
     return float(np.median(half[-fifth:]) - np.median(half[:fifth]))
 
 
-def differences(answers, expected):
-    """How many requests got another text or another score."""
+def count_differences(outputs, expected):
+    """Return the number of requests whose texts or scores are not the expected ones."""
     return sum(
         not all(
-            np.array_equal(answer[name], other[name])
+            np.array_equal(output[name], other[name])
             if other[name].dtype == object
-            else np.allclose(answer[name], other[name], rtol=1e-5)
+            else np.allclose(output[name], other[name], rtol=1e-5)
             for name in other
         )
-        for answer, other in zip(answers, expected, strict=True)
+        for output, other in zip(outputs, expected, strict=True)
     )
 
 
@@ -87,17 +93,17 @@ if __name__ == "__main__":
     start = time.perf_counter()
     expected = []
     for i, request in enumerate(requests):
-        expected.append(ask(signature, request))
+        expected.append(run(signature, request))
         if i % 50 == 49:
             seconds = time.perf_counter() - start
             print(f"one thread: {i + 1} requests, {seconds:.1f} s,", end=" ")
             print(f"{resident_bytes() / 2**20:.0f} MiB")
     for _ in range(3):
         start = time.perf_counter()
-        answers, memory = ask_at_once(signature, requests)
+        outputs, memory = run_concurrently(signature, requests)
         print(
             f"8 threads: {time.perf_counter() - start:.1f} s, "
-            f"{differences(answers, expected)} differ, resident "
+            f"{count_differences(outputs, expected)} differ, resident "
             f"{memory[0] / 2**20:.0f} to {memory[-1] / 2**20:.0f} MiB, last half "
             f"{growth(memory) / 2**20:+.2f} MiB"
         )

@@ -1,4 +1,4 @@
-"""The SavedModel, asked by a process that has TensorFlow and its text ops alone."""
+"""Exported SavedModels, run by a process with only TensorFlow and tensorflow_text."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ BATCHES = [
     [KOREAN[1].encode(), b"", b"  ", "😀".encode(), b"a" * 10_000, b"\xff\xea\xb0"],
 ]
 IDS = [[5, 260, 261, 3], [270, 3, 0, 0]]
-# Beside the two SentencePiece tokenizers others, and another kind of model.
+# Other tokenizers than the two SentencePiece ones, and a recurrent model.
 OTHERS = {
     "pieces": (make, ("word piece", "word piece")),
     "recurrent": (make_recurrent, ("character", "character")),
@@ -54,9 +54,9 @@ def export(path, model, tokenizers, **options):
 
 
 def compiled(folder, tokenizer):
-    """What XLA compiles in the fresh process: a translator, and a language model."""
+    """Export a translator and a language model that XLA compiles in the new process."""
     size = tokenizer.vocabulary_size
-    options = {"max_length": 4, "jit_compile": True}
+    options = {"max_new_tokens": 4, "jit_compile": True}
     model = other_names(size)
     named = {**options, "target": "summary", "strategy": BEAM}
     path = export_translator(model, folder / "compiled", tokenizer, **named)
@@ -69,30 +69,31 @@ def compiled(folder, tokenizer):
 
 @pytest.fixture(scope="module")
 def exported(model, tokenizers, tmp_path_factory):
-    """Answers of a fresh process and of this one, to the same questions."""
+    """The outputs of a new process for some requests, and the exported modules."""
     folder = tmp_path_factory.mktemp("exported")
     path = export(folder / "new" / "translator", model, tokenizers)
-    questions = [(str(path), "serving_default", encoded(batch)) for batch in BATCHES]
-    questions += [(str(path), name, IDS) for name in ("translate_ids", "encode")]
-    questions.append((str(path), "n_best", []))
+    requests = [(str(path), "serving_default", encoded(batch)) for batch in BATCHES]
+    requests += [(str(path), name, IDS) for name in ("translate_ids", "encode")]
+    requests.append((str(path), "n_best", []))
     source, target = tokenizers["source"], tokenizers["target"]
-    here = {str(path): Translator(model, source, target, max_new_tokens=LENGTH)}
+    modules = {str(path): Translator(model, source, target, max_new_tokens=LENGTH)}
     for name, (make_other, sides) in OTHERS.items():
         source, target = (tokenizers[side] for side in sides)
         other = make_other(source.vocabulary_size, target.vocabulary_size)
         translator = Translator(other, source, target, max_new_tokens=LENGTH)
-        place = folder / name
-        saved_model.write(translator, place, {"serving_default": translator.translate})
-        questions.append((str(place), "serving_default", encoded(BATCHES[1])))
-        here[str(place)] = translator
-    for path_there, module in compiled(folder, tokenizers["character"]):
-        here[str(path_there)] = module
+        other_path = folder / name
+        signatures = {"serving_default": translator.translate}
+        saved_model.write(translator, other_path, signatures)
+        requests.append((str(other_path), "serving_default", encoded(BATCHES[1])))
+        modules[str(other_path)] = translator
+    for compiled_path, module in compiled(folder, tokenizers["character"]):
+        modules[str(compiled_path)] = module
         for signature in ("serving_default", "n_best"):
-            questions.append((str(path_there), signature, encoded(BATCHES[4])))
-    file = folder / "questions.json"
-    file.write_text(json.dumps(questions))
+            requests.append((str(compiled_path), signature, encoded(BATCHES[4])))
+    file = folder / "requests.json"
+    file.write_text(json.dumps(requests))
     done = subprocess.run(
-        [sys.executable, pathlib.Path(__file__).with_name("ask_saved_models.py"), file],
+        [sys.executable, pathlib.Path(__file__).with_name("run_saved_models.py"), file],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -101,31 +102,31 @@ def exported(model, tokenizers, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["imported"] == []
-    return path, questions, result["answers"], here
+    return path, requests, result["outputs"], modules
 
 
-def test_a_fresh_process_says_word_for_word_the_same(exported):
-    _, questions, answers, here = exported
-    said = set()
-    for (folder, signature, batch), answer in zip(questions, answers):
+def test_a_new_process_generates_the_same_texts(exported):
+    _, requests, all_outputs, modules = exported
+    generated = set()
+    for (folder, signature, batch), outputs in zip(requests, all_outputs):
         if signature == "serving_default":
             texts = tf.constant([base64.b64decode(text) for text in batch])
-            expected = here[folder].best(texts)
-            assert answer["text"] == encoded(expected["text"].numpy())
-            np.testing.assert_allclose(answer["score"], expected["score"], rtol=1e-5)
-            said.update(answer["text"])
+            expected = modules[folder].best(texts)
+            assert outputs["text"] == encoded(expected["text"].numpy())
+            np.testing.assert_allclose(outputs["score"], expected["score"], rtol=1e-5)
+            generated.update(outputs["text"])
         elif signature == "n_best" and batch:
             texts = tf.constant([base64.b64decode(text) for text in batch])
-            expected = here[folder].n_best(texts)
-            assert answer["texts"] == [
-                encoded(row) for row in expected["texts"].numpy()
+            expected = modules[folder].n_best(texts)
+            assert outputs["texts"] == [
+                encoded(hypotheses) for hypotheses in expected["texts"].numpy()
             ]
-            np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-4)
-    assert len(said) > 8, "a model that says one thing shows nothing"
+            np.testing.assert_allclose(outputs["scores"], expected["scores"], rtol=1e-4)
+    assert len(generated) > 8, "the test requires models that generate different texts"
 
 
-def test_the_two_vocabularies_are_kept_apart(exported, model, tokenizers):
-    """SentencePiece itself, which knows no graphs, reads and writes the ids."""
+def test_the_two_vocabularies_are_separate(exported, model, tokenizers):
+    """Compared with the sentencepiece library, which does not use graphs."""
     source, target = (
         SentencePieceProcessor(
             model_proto=base64.b64decode(tokenizers[side].get_config()["model"])
@@ -134,28 +135,28 @@ def test_the_two_vocabularies_are_kept_apart(exported, model, tokenizers):
     )
     ids = [[*source.encode(" " + text), 3] for text in KOREAN]
     longest = max(map(len, ids))
-    found = generate(
+    results = generate(
         model,
         {"source": np.array([row + [0] * (longest - len(row)) for row in ids])},
         start_token_id=2,
         end_token_id=3,
         max_new_tokens=LENGTH,
     )
-    expected = [target.decode(row[0].tolist()) for row in found["token_ids"].numpy()]
+    expected = [target.decode(ids[0].tolist()) for ids in results["token_ids"].numpy()]
     assert [base64.b64decode(t).decode() for t in exported[2][1]["text"]] == expected
 
 
-def test_no_text_gets_no_answer(exported):
+def test_empty_batch(exported):
     assert exported[2][len(BATCHES) + 2] == {"texts": [], "scores": []}
 
 
-def test_odd_texts_get_an_answer_each(exported):
-    _, _, answers, _ = exported
-    ordinary, odd = answers[1], answers[4]
-    assert len(odd["text"]) == len(BATCHES[4])
-    assert odd["text"][0] == ordinary["text"][1]
-    assert odd["text"][1:3] == ["", ""] and odd["score"][1:3] == [0, 0]
-    assert all(odd["text"][3:]) and np.isfinite(odd["score"]).all()
+def test_each_unusual_text_is_translated(exported):
+    _, _, outputs, _ = exported
+    usual, unusual = outputs[1], outputs[4]
+    assert len(unusual["text"]) == len(BATCHES[4])
+    assert unusual["text"][0] == usual["text"][1]
+    assert unusual["text"][1:3] == ["", ""] and unusual["score"][1:3] == [0, 0]
+    assert all(unusual["text"][3:]) and np.isfinite(unusual["score"]).all()
 
 
 def test_signatures_have_named_inputs_and_outputs(exported):
@@ -199,8 +200,8 @@ def test_signatures_have_named_inputs_and_outputs(exported):
     }
 
 
-def test_ids_are_translated_as_generate_does(exported, model):
-    answer = exported[2][len(BATCHES)]
+def test_translate_ids_equals_generate(exported, model):
+    outputs = exported[2][len(BATCHES)]
     expected = generate(
         model,
         {"source": np.array(IDS, "int32")},
@@ -208,30 +209,30 @@ def test_ids_are_translated_as_generate_does(exported, model):
         end_token_id=3,
         max_new_tokens=LENGTH,
     )
-    assert answer["token_ids"] == expected["token_ids"].numpy().tolist()
-    assert answer["lengths"] == expected["lengths"].numpy().tolist()
-    np.testing.assert_allclose(answer["scores"], expected["scores"], rtol=1e-5)
+    assert outputs["token_ids"] == expected["token_ids"].numpy().tolist()
+    assert outputs["lengths"] == expected["lengths"].numpy().tolist()
+    np.testing.assert_allclose(outputs["scores"], expected["scores"], rtol=1e-5)
 
 
-def test_encode_gives_the_encoders_output(exported, model):
-    answer = exported[2][len(BATCHES) + 1]
+def test_encode_returns_the_output_of_the_encoder(exported, model):
+    outputs = exported[2][len(BATCHES) + 1]
     encoder = keras.Model(model.input, model.get_layer("encoder_0").output)
     ids = np.array(IDS, "int32")
     expected = encoder({"source": ids, "target": ids[:, :1]})
-    np.testing.assert_allclose(answer["hidden_states"], expected, atol=1e-5)
-    assert answer["padding_mask"] == (ids != 0).tolist()
+    np.testing.assert_allclose(outputs["hidden_states"], expected, atol=1e-5)
+    assert outputs["padding_mask"] == (ids != 0).tolist()
 
 
 def test_ops_that_a_server_must_load_are_listed(exported):
-    path, questions, *_ = exported
+    path, requests, *_ = exported
     ops = json.loads((path / "non_core_ops.json").read_text())
     assert ops == [
         "SentencepieceDetokenizeOp",
         "SentencepieceOp",
         "SentencepieceTokenizeOp",
     ]
-    # The fresh process loads what needs nothing more before tensorflow_text.
-    compiled = [f for f, *_ in questions if f.endswith(("compiled", "writer"))]
+    # The new process loads these SavedModels before tensorflow_text.
+    compiled = [f for f, *_ in requests if f.endswith(("compiled", "writer"))]
     assert len(compiled) == 4 and not any(map(_ops, compiled))
 
 
@@ -239,7 +240,7 @@ def _ops(folder):
     return json.loads((pathlib.Path(folder) / "non_core_ops.json").read_text())
 
 
-def test_the_folder_is_whole_and_readable(exported):
+def test_the_folder_is_complete_and_readable(exported):
     path = exported[0]
     assert isinstance(path, pathlib.Path)
     assert {p.name for p in path.iterdir()} >= {
@@ -253,7 +254,7 @@ def test_the_folder_is_whole_and_readable(exported):
 
 @pytest.fixture
 def saving(monkeypatch):
-    """In place of TensorFlow's saving, which takes seconds: a file, then an error."""
+    """Replace `tf.saved_model.save`, which takes seconds: write a file, then raise."""
 
     def save(module, path, signatures=None):
         (pathlib.Path(path) / "saved_model.pb").write_bytes(b"")
@@ -265,7 +266,7 @@ def saving(monkeypatch):
     return save
 
 
-def test_what_is_there_is_left_alone(model, tokenizers, tmp_path, saving):
+def test_existing_paths_are_unchanged(model, tokenizers, tmp_path, saving):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine").write_text("mine")
     (tmp_path / "file").write_text("mine")
@@ -278,7 +279,7 @@ def test_what_is_there_is_left_alone(model, tokenizers, tmp_path, saving):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_overwrite_replaces_the_whole_folder(model, tokenizers, tmp_path, saving):
+def test_overwrite_replaces_the_folder(model, tokenizers, tmp_path, saving):
     (tmp_path / "there").mkdir()
     for name in ("old", "saved_model.pb"):
         (tmp_path / "there" / name).write_text("old")
@@ -292,7 +293,7 @@ def test_overwrite_replaces_the_whole_folder(model, tokenizers, tmp_path, saving
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "there"]
 
 
-def test_overwrite_replaces_nothing_but_savedmodels(
+def test_overwrite_replaces_only_saved_models(
     model, tokenizers, tmp_path, saving, monkeypatch
 ):
     (tmp_path / "thesis").mkdir()
@@ -300,7 +301,7 @@ def test_overwrite_replaces_nothing_but_savedmodels(
     (tmp_path / "file").write_text("mine")
     monkeypatch.chdir(tmp_path / "thesis")
     for path in (tmp_path / "thesis", tmp_path / "file", "."):
-        with pytest.raises(FileExistsError, match="else than a SavedModel"):
+        with pytest.raises(FileExistsError, match="is not a SavedModel"):
             export(path, model, tokenizers, overwrite=True)
     with pytest.raises(FileNotFoundError, match="path=''"):
         export("", model, tokenizers, overwrite=True)
@@ -310,7 +311,7 @@ def test_overwrite_replaces_nothing_but_savedmodels(
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failure_leaves_nothing_new(model, tokenizers, tmp_path, saving, error):
+def test_a_failure_leaves_no_new_files(model, tokenizers, tmp_path, saving, error):
     (tmp_path / "there").mkdir()
     for name in ("old", "saved_model.pb"):
         (tmp_path / "there" / name).write_text("old")
@@ -323,7 +324,7 @@ def test_a_failure_leaves_nothing_new(model, tokenizers, tmp_path, saving, error
     assert (tmp_path / "there" / "old").read_text() == "old"
 
 
-def test_a_failed_replacement_puts_the_old_folder_back(
+def test_a_failed_replacement_restores_the_old_folder(
     model, tokenizers, tmp_path, saving, monkeypatch
 ):
     (tmp_path / "there").mkdir()
@@ -343,14 +344,14 @@ def test_a_failed_replacement_puts_the_old_folder_back(
     assert (tmp_path / "there" / "old").read_text() == "old"
 
 
-def test_a_place_that_cannot_be_written(model, tokenizers, tmp_path, saving):
+def test_a_path_that_cannot_be_written(model, tokenizers, tmp_path, saving):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OSError, match="cannot be written.*Received: path="):
         export(tmp_path / "file" / "translator", model, tokenizers)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_tokenizer_too_large_leaves_nothing(tokenizers, tmp_path, saving):
+def test_a_tokenizer_that_is_too_large_leaves_no_files(tokenizers, tmp_path, saving):
     with pytest.raises(ValueError, match="source tokenizer.*vocabulary_size="):
         export(tmp_path / "new" / "translator", make(20, 400), tokenizers)
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,11 @@
-"""Published tokenizers, whose padding is not 0, around models with their ids."""
+"""Models with published tokenizers, whose padding id is not 0."""
 
 import keras
 import numpy as np
 import published_folders as folders
 import pytest
 import tensorflow as tf
-from small_translator import lively
+from small_translator import randomize
 
 from keras_attn import layers
 from keras_attn.decoding import BeamSearch, generate
@@ -30,7 +30,7 @@ def pair(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator(pair):
-    """A model that masks the padding of its tokenizers, in its source."""
+    """A model that masks the padding id of its source tokenizer."""
     source, target = (
         keras.Input((None,), dtype="int32", name=name) for name in ("source", "target")
     )
@@ -41,29 +41,29 @@ def translator(pair):
     embedding = layers.TokenEmbedding(size, width, padding_id=None)
     x = layers.TransformerDecoder(12, 2)(position(embedding(target)), encoded)
     inputs = {"source": source, "target": target}
-    model = lively(keras.Model(inputs, embedding(x, reverse=True)), seed=5)
+    model = randomize(keras.Model(inputs, embedding(x, reverse=True)), seed=5)
     table = embedding.embeddings.numpy()
-    table[pair[1].end_token_id] *= 3  # or no text would end
+    table[pair[1].end_token_id] *= 3  # so that some hypotheses end
     embedding.embeddings.assign(table)
     return model
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_translations_are_those_of_each_text_alone(pair, translator, jit_compile):
+def test_translations_equal_those_of_each_text_alone(pair, translator, jit_compile):
     source, target = pair
-    options = {"max_length": LENGTH, "jit_compile": jit_compile, "strategy": BEAM}
+    options = {"max_new_tokens": LENGTH, "jit_compile": jit_compile, "strategy": BEAM}
     translate = Translator(translator, source, target, **options)
-    found = translate.n_best(tf.constant(TEXTS))
-    rows = source.tokenize(TEXTS, add_end=True)
-    dense = rows.to_tensor(source.padding_id)
+    results = translate.n_best(tf.constant(TEXTS))
+    sources = source.tokenize(TEXTS, add_end=True)
+    dense = sources.to_tensor(source.padding_id)
     by_ids = translate.translate_ids(dense)
     states = translate.encode(dense)
-    assert len(set(found["texts"].numpy().ravel())) > 4
+    assert len(set(results["texts"].numpy().ravel())) > 4
     lengths = set()
-    for i, row in enumerate(rows):
+    for i, ids in enumerate(sources):
         expected = generate(
             translator,
-            {"source": row[None]},
+            {"source": ids[None]},
             start_token_id=target.start_token_id,
             end_token_id=target.end_token_id,
             max_new_tokens=LENGTH,
@@ -73,30 +73,30 @@ def test_translations_are_those_of_each_text_alone(pair, translator, jit_compile
         token_ids = expected["token_ids"][0]
         np.testing.assert_array_equal(by_ids["token_ids"][i], token_ids)
         texts = target.detokenize(token_ids).numpy().tolist()
-        assert found["texts"][i].numpy().tolist() == texts
-        np.testing.assert_allclose(found["scores"][i], expected["scores"][0], 1e-4)
+        assert results["texts"][i].numpy().tolist() == texts
+        np.testing.assert_allclose(results["scores"][i], expected["scores"][0], 1e-4)
         lengths.update(expected["lengths"].numpy().ravel().tolist())
         mask = states["padding_mask"][i].numpy()
-        assert mask.tolist() == [place < len(row) for place in range(len(mask))]
-    assert min(lengths) < LENGTH, "some are filled up"
+        assert mask.tolist() == [position < len(ids) for position in range(len(mask))]
+    assert min(lengths) < LENGTH, "some hypotheses must be padded"
 
 
-def test_a_source_begins_as_its_encoder_has_learned(pair, translator):
+def test_a_source_begins_with_the_source_start_id(pair, translator):
     source, target = pair
-    begun = MarianTokenizer.from_config(source.get_config())
-    begun.source_start_id = 5
-    options = {"max_length": LENGTH, "jit_compile": False, "max_source_length": 6}
-    found = Translator(translator, begun, target, **options)
+    with_start = MarianTokenizer.from_config(source.get_config())
+    with_start.source_start_id = 5
+    options = {"max_new_tokens": LENGTH, "jit_compile": False, "max_source_length": 6}
+    served = Translator(translator, with_start, target, **options)
     for text in TEXTS:
-        row = [5, *source.tokenize(text).numpy()[:4], source.end_token_id]
-        expected = found.translate_ids(tf.constant([row]))
-        answer = found.best(tf.constant([text]))
-        np.testing.assert_allclose(answer["score"], expected["scores"][:, 0], 1e-5)
+        ids = [5, *source.tokenize(text).numpy()[:4], source.end_token_id]
+        expected = served.translate_ids(tf.constant([ids]))
+        best = served.best(tf.constant([text]))
+        np.testing.assert_allclose(best["score"], expected["scores"][:, 0], 1e-5)
         texts = target.detokenize(expected["token_ids"][:, 0])
-        assert answer["text"].numpy().tolist() == texts.numpy().tolist()
+        assert best["text"].numpy().tolist() == texts.numpy().tolist()
 
 
-def test_padding_that_the_model_does_not_mask_is_refused(pair, translator):
+def test_padding_that_the_model_does_not_mask_raises(pair, translator):
     source, target = pair
     other = MarianTokenizer.from_config(source.get_config())
     other.padding_id = 3
@@ -106,12 +106,12 @@ def test_padding_that_the_model_does_not_mask_is_refused(pair, translator):
 
 
 def test_an_exported_pair(pair, translator, tmp_path):
-    options = {"max_length": LENGTH, "jit_compile": False}
+    options = {"max_new_tokens": LENGTH, "jit_compile": False}
     path = export_translator(translator, tmp_path / "saved", *pair, **options)
     loaded = tf.saved_model.load(path)
-    found = loaded.signatures["serving_default"](tf.constant(TEXTS))["text"].numpy()
+    texts = loaded.signatures["serving_default"](tf.constant(TEXTS))["text"].numpy()
     expected = Translator(translator, *pair, **options)(TEXTS)
-    assert [text.decode() for text in found] == expected
+    assert [text.decode() for text in texts] == expected
 
 
 @pytest.fixture(scope="module")
@@ -127,34 +127,34 @@ def writer(byte_level):
     )
     x = layers.SinusoidalPositionEmbedding()(embedding(target))
     x = layers.TransformerDecoder(12, 2)(x)
-    return lively(keras.Model(target, embedding(x, reverse=True)), seed=3)
+    return randomize(keras.Model(target, embedding(x, reverse=True)), seed=3)
 
 
 PROMPTS = ["", "a cat", "나는 학교에 간다. 한국어를", "the"]
 
 
-def test_continuations_where_one_id_starts_ends_and_pads(byte_level, writer):
+def test_continuations_if_start_end_and_padding_are_one_id(byte_level, writer):
     assert set(byte_level.special_ids.values()) == {0, None}
     generator = TextGenerator(
         writer, byte_level, BEAM, LENGTH, max_prompt_length=24, jit_compile=False
     )
-    found = generator.n_best(tf.constant(PROMPTS))
-    rows = byte_level.tokenize(PROMPTS, add_start=True)
-    by_ids = generator.generate_ids(rows.to_tensor(0))
-    for i, row in enumerate(rows):
-        row = tf.concat([row[:1], row[1:][-23:]], axis=0)
+    results = generator.n_best(tf.constant(PROMPTS))
+    prompts = byte_level.tokenize(PROMPTS, add_start=True)
+    by_ids = generator.generate_ids(prompts.to_tensor(0))
+    for i, prompt in enumerate(prompts):
+        prompt = tf.concat([prompt[:1], prompt[1:][-23:]], axis=0)
         expected = generate(
-            writer, row[None], end_token_id=0, max_new_tokens=LENGTH, strategy=BEAM
+            writer, prompt[None], end_token_id=0, max_new_tokens=LENGTH, strategy=BEAM
         )["token_ids"][0]
         np.testing.assert_array_equal(by_ids["token_ids"][i], expected)
-        before = byte_level.detokenize(row).numpy()
-        whole = tf.concat([tf.tile(row[None], [2, 1]), expected], axis=1)
-        texts = [text[len(before) :] for text in byte_level.detokenize(whole).numpy()]
-        assert found["texts"][i].numpy().tolist() == texts
-    assert any(found["texts"].numpy().ravel())
+        before = byte_level.detokenize(prompt).numpy()
+        full = tf.concat([tf.tile(prompt[None], [2, 1]), expected], axis=1)
+        texts = [text[len(before) :] for text in byte_level.detokenize(full).numpy()]
+        assert results["texts"][i].numpy().tolist() == texts
+    assert any(results["texts"].numpy().ravel())
 
 
-def test_export_of_what_runs_in_python_is_refused(byte_level, writer, tmp_path):
+def test_export_of_a_tokenizer_that_runs_in_python_raises(byte_level, writer, tmp_path):
     message = "cannot be exported; those of BERT.*JsonTokenizer"
     with pytest.raises(ValueError, match=message):
         export_language_model(

@@ -1,4 +1,4 @@
-"""One exported translator, loaded once, asked by eight threads."""
+"""One exported translator that serves eight threads."""
 
 import pathlib
 import sys
@@ -11,8 +11,8 @@ from small_models import other_names
 from keras_attn.decoding import BeamSearch
 from keras_attn.serving import export_translator
 
-# What an allocator may keep between two requests; a leak of one answer's tensors, or
-# of a graph for each request, would be more over 250 requests.
+# An allocator may keep this many bytes between two requests. Leaking the outputs of
+# each request, or a graph per request, would need more memory for 250 requests.
 MARGIN = 8 * 2**20
 
 
@@ -35,9 +35,9 @@ def test_500_requests_of_8_threads(tokenizers, tmp_path):
     signature = tf.saved_model.load(str(path)).signatures["n_best"]
     requests = stress.random_requests(500)
     assert {len(request) for request in requests} == set(range(1, 17))
-    expected = [stress.ask(signature, request) for request in requests]
-    texts = {text for answer in expected for text in answer["texts"].ravel()}
-    assert len(texts) > 50, "a model that says one thing shows nothing"
-    answers, memory = stress.ask_at_once(signature, requests)
-    assert stress.differences(answers, expected) == 0
+    expected = [stress.run(signature, request) for request in requests]
+    texts = {text for output in expected for text in output["texts"].ravel()}
+    assert len(texts) > 50, "the test requires a model that generates different texts"
+    outputs, memory = stress.run_concurrently(signature, requests)
+    assert stress.count_differences(outputs, expected) == 0
     assert stress.growth(memory) < MARGIN

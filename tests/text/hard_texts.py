@@ -1,4 +1,4 @@
-"""Texts that tokenizers are easily wrong about."""
+"""Texts that are difficult for tokenizers."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tokenizers of published models, against the packages they were published with."""
+"""Tokenizers of published models, compared with the packages of these models."""
 
 import unicodedata
 
@@ -25,8 +25,8 @@ NO_MOSES = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremose
 NORMALIZERS = {
     "uncased": {},
     "cased": {"do_lower_case": False},
-    "accents kept": {"strip_accents": False},
-    "cased, accents off, Chinese together": {
+    "with accents": {"strip_accents": False},
+    "cased, without accents, Chinese not split": {
         "do_lower_case": False,
         "strip_accents": True,
         "tokenize_chinese_chars": False,
@@ -35,44 +35,46 @@ NORMALIZERS = {
 
 
 def bert_vocabulary():
-    """Pieces for most characters of the hard texts, whatever is done to them."""
+    """Return pieces for most characters of the hard texts, in all normal forms."""
     forms = [form for text in TEXTS for form in (text, text.lower(), text.upper())]
     forms += [unicodedata.normalize("NFD", form) for form in forms]
     letters = sorted(set("".join(forms)) - set(" \t\n\r\x85\u2028\u2029"))
-    known = [letter for letter in letters if ord(letter) % 11 and letter.isprintable()]
+    included = [
+        letter for letter in letters if ord(letter) % 11 and letter.isprintable()
+    ]
     longer = ["한국어", "학교", "word", "test", "hell", "aaa", "ééé", "##aaa", "##orl"]
-    return [*folders.BERT_SPECIAL, *known, *(f"##{c}" for c in known), *longer]
+    return [*folders.BERT_SPECIAL, *included, *(f"##{c}" for c in included), *longer]
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    def made(**settings):
+    def create(**settings):
         folder = tmp_path_factory.mktemp("bert")
         return folders.bert(folder, bert_vocabulary(), **settings)
 
-    return made
+    return create
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, bert):
-    """A folder of each kind."""
+def model_folders(tmp_path_factory, bert):
+    """A folder of each kind of model."""
     root = tmp_path_factory.mktemp("published")
     kinds = ("t5", "llama", "marian", "gpt2")
-    found = {kind: getattr(folders, kind)(root / kind) for kind in kinds}
-    return {**found, "bert": bert()}
+    created = {kind: getattr(folders, kind)(root / kind) for kind in kinds}
+    return {**created, "bert": bert()}
 
 
 @pytest.fixture(scope="module")
-def loaded(made):
-    """A tokenizer of each kind, of a translation model both sides."""
-    found = {
+def loaded(model_folders):
+    """A tokenizer of each kind, of Marian both sides."""
+    tokenizers = {
         kind: load_published_tokenizer(folder)
-        for kind, folder in made.items()
+        for kind, folder in model_folders.items()
         if kind != "marian"
     }
     for side in ("source", "target"):
-        found[side] = load_published_tokenizer(made["marian"], side)
-    return found
+        tokenizers[side] = load_published_tokenizer(model_folders["marian"], side)
+    return tokenizers
 
 
 def decoded(strings):
@@ -80,27 +82,28 @@ def decoded(strings):
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_bert_gives_their_ids(bert, name):
+def test_bert_ids_equal_those_of_transformers(bert, name):
     folder = bert(**NORMALIZERS[name])
     tokenizer = load_published_tokenizer(folder)
-    theirs = transformers.BertTokenizer.from_pretrained(folder)
-    expected = theirs(TEXTS, split_special_tokens=True)["input_ids"]
-    found = tokenizer.tokenize(TEXTS, add_start=True, add_end=True).to_list()
-    for text, ours, ids in zip(TEXTS, found, expected, strict=True):
-        assert ours == ids, text
+    reference = transformers.BertTokenizer.from_pretrained(folder)
+    expected = reference(TEXTS, split_special_tokens=True)["input_ids"]
+    outputs = tokenizer.tokenize(TEXTS, add_start=True, add_end=True).to_list()
+    for text, output, ids in zip(TEXTS, outputs, expected, strict=True):
+        assert output == ids, text
     used = {token_id for row in expected for token_id in row}
     assert tokenizer.unknown_id in used and len(used) > 100
 
 
-def test_bert_out_of_a_tokenizer_json(bert, tmp_path):
+def test_bert_from_a_tokenizer_json(bert, tmp_path):
     settings = {"do_lower_case": False, "strip_accents": True}
-    theirs = transformers.BertTokenizer.from_pretrained(bert(**settings))
-    theirs.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    found = load_published_tokenizer(tmp_path)
-    assert found.fingerprint == load_published_tokenizer(bert(**settings)).fingerprint
+    reference = transformers.BertTokenizer.from_pretrained(bert(**settings))
+    reference.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_published_tokenizer(tmp_path)
+    expected = load_published_tokenizer(bert(**settings))
+    assert tokenizer.fingerprint == expected.fingerprint
 
 
-def test_bert_keeps_korean_whole_and_spells_no_special_token(bert):
+def test_bert_with_korean_and_with_strings_of_special_tokens(bert):
     cased = load_published_tokenizer(bert(do_lower_case=False))
     assert cased.pieces("한국어 학교", add_start=True) == ["[CLS]", "한국어", "학교"]
     uncased = load_published_tokenizer(bert())
@@ -122,67 +125,69 @@ def processor(path):
         ("llama", "tokenizer.model", (2, 0, 1, 2, None)),
     ],
 )
-def test_sentence_piece_gives_their_ids(made, loaded, kind, file, special):
-    tokenizer, theirs = loaded[kind], processor(made[kind] / file)
+def test_sentence_piece_ids_equal_those_of_sentencepiece(
+    model_folders, loaded, kind, file, special
+):
+    tokenizer, reference = loaded[kind], processor(model_folders[kind] / file)
     assert tuple(tokenizer.special_ids.values()) == special
     texts = [text for text in TEXTS if "\0" not in text]
     ids = tokenizer.tokenize(texts)
-    assert ids.to_list() == [theirs.encode(text) for text in texts]
-    expected = [theirs.decode(row) for row in ids.to_list()]
+    assert ids.to_list() == [reference.encode(text) for text in texts]
+    expected = [reference.decode(row) for row in ids.to_list()]
     assert decoded(tokenizer.detokenize(ids)) == expected
     both = tokenizer.tokenize("a cat", add_start=True, add_end=True).numpy()
     assert [both[0], both[-1]] == [tokenizer.start_token_id, tokenizer.end_token_id]
     assert decoded(tokenizer.detokenize([both])) == ["a cat"]
 
 
-def test_t5_and_its_extra_ids(made, loaded):
+def test_t5_and_its_extra_ids(model_folders, loaded):
     tokenizer = loaded["t5"]
-    theirs = transformers.T5Tokenizer.from_pretrained(made["t5"])
+    reference = transformers.T5Tokenizer.from_pretrained(model_folders["t5"])
     texts = folders.ENGLISH + folders.KOREAN
-    expected = theirs(texts)["input_ids"]
+    expected = reference(texts)["input_ids"]
     assert tokenizer.tokenize(texts, add_end=True).to_list() == expected
-    assert tokenizer.vocabulary_size == len(theirs)
-    assert tokenizer.tokens()[-100:] == theirs.convert_ids_to_tokens(
-        list(range(len(theirs) - 100, len(theirs)))
+    assert tokenizer.vocabulary_size == len(reference)
+    assert tokenizer.tokens()[-100:] == reference.convert_ids_to_tokens(
+        list(range(len(reference) - 100, len(reference)))
     )
-    row = [*tokenizer.tokenize("a cat").numpy(), len(theirs) - 1]
+    row = [*tokenizer.tokenize("a cat").numpy(), len(reference) - 1]
     assert tokenizer.detokenize(row).numpy() == b"a cat"
 
 
 @NO_MOSES
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_marian_gives_their_ids(made, loaded, side):
+def test_marian_ids_equal_those_of_transformers(model_folders, loaded, side):
     tokenizer = loaded[side]
-    theirs = transformers.MarianTokenizer.from_pretrained(made["marian"])
+    reference = transformers.MarianTokenizer.from_pretrained(model_folders["marian"])
     last = tokenizer.vocabulary_size - 1
     assert tuple(tokenizer.special_ids.values()) == (last, 1, last, 0, None)
     texts = [text for text in TEXTS if not any(t in text for t in ("</s>", "\0"))]
     texts += [f"{code}{t}" for code in (">>eng<<", ">>x<<\n") for t in folders.KOREAN]
-    asked = {"text" if side == "source" else "text_target": texts}
-    expected = theirs(**asked)["input_ids"]
-    found = tokenizer.tokenize(texts, add_end=True)
-    for text, ours, ids in zip(texts, found.to_list(), expected, strict=True):
-        assert ours == ids, text
-    assert last - 1 in found.values.numpy(), "the language that is asked for"
+    arguments = {"text" if side == "source" else "text_target": texts}
+    expected = reference(**arguments)["input_ids"]
+    outputs = tokenizer.tokenize(texts, add_end=True)
+    for text, output, ids in zip(texts, outputs.to_list(), expected, strict=True):
+        assert output == ids, text
+    assert last - 1 in outputs.values.numpy(), "the target language"
     known = {"source": folders.KOREAN, "target": folders.ENGLISH}[side]
     options = {"skip_special_tokens": True, "use_source_tokenizer": side == "source"}
     rows = tokenizer.tokenize(known, add_end=True)
-    texts = [theirs.decode(row, **options) for row in rows.to_list()]
+    texts = [reference.decode(row, **options) for row in rows.to_list()]
     shown = [text.replace("⁇", " ") for text in decoded(tokenizer.detokenize(rows))]
     assert ["".join(t.split()) for t in shown] == ["".join(t.split()) for t in texts]
-    spelled = tokenizer.tokenize("</s> <pad>").numpy()
-    assert not {0, last} & set(spelled)
+    ids = tokenizer.tokenize("</s> <pad>").numpy()
+    assert not {0, last} & set(ids)
 
 
-def test_byte_level_gives_their_ids(made, loaded):
+def test_byte_level_ids_equal_those_of_transformers(model_folders, loaded):
     tokenizer = loaded["gpt2"]
-    file = str(made["gpt2"] / "tokenizer.json")
-    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
-    expected = theirs(TEXTS, split_special_tokens=True)["input_ids"]
+    file = str(model_folders["gpt2"] / "tokenizer.json")
+    reference = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
+    expected = reference(TEXTS, split_special_tokens=True)["input_ids"]
     ids = tokenizer.tokenize(TEXTS, add_start=True, add_end=True)
     assert ids.to_list() == [[0, *row, 0] for row in expected]
     assert decoded(tokenizer.detokenize(ids)) == TEXTS
-    # Start, end and padding are one id: the first of a row is the start.
+    # Start, end and padding are the same id, the start at the first position.
     assert decoded(tokenizer.detokenize(ids.to_tensor(0))) == TEXTS
     assert tokenizer.special_ids == {
         "padding_id": 0,
@@ -198,12 +203,12 @@ def test_byte_level_gives_their_ids(made, loaded):
 def test_byte_level_in_a_pipeline(loaded):
     tokenizer = loaded["gpt2"]
 
-    def there_and_back(texts):
+    def round_trip(texts):
         ids = tokenizer.tokenize(texts)
         outside = tf.fill([ids.nrows(), 1], tokenizer.vocabulary_size)
         return ids.to_tensor(), tokenizer.detokenize(tf.concat([ids, outside], axis=1))
 
-    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(32).map(there_and_back)
+    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(32).map(round_trip)
     assert dataset.element_spec[0].shape.as_list() == [None, None]
     texts = [text for _, back in dataset for text in decoded(back)]
     assert texts == TEXTS
@@ -213,7 +218,7 @@ def test_byte_level_in_a_pipeline(loaded):
     )
 
 
-def test_what_runs_in_python_is_not_exported(loaded, tmp_path):
+def test_a_tokenizer_that_runs_in_python_is_not_exported(loaded, tmp_path):
     module = tf.Module()
     module.tokenizer = loaded["gpt2"]
     with pytest.raises(ValueError, match="runs in Python cannot be exported; those of"):
@@ -225,8 +230,8 @@ def test_in_a_saved_model_in_a_fresh_process(loaded, tmp_path):
     in_graph = {name: loaded[name] for name in loaded if name != "gpt2"}
     assert len(in_graph) == 5
     texts = [text for text in LINES if "\0" not in text]
-    answers, expected = served_and_expected(in_graph, texts, tmp_path)
-    assert answers["fresh"] == answers["seeded"] == expected
+    outputs, expected = served_and_expected(in_graph, texts, tmp_path)
+    assert outputs["fresh"] == outputs["seeded"] == expected
 
 
 def test_saved_and_loaded(loaded, tmp_path):
@@ -238,7 +243,7 @@ def test_saved_and_loaded(loaded, tmp_path):
         "source": MarianTokenizer,
         "target": MarianTokenizer,
     }
-    prints = set()
+    fingerprints = set()
     for name, tokenizer in loaded.items():
         assert type(tokenizer) is classes[name]
         tokenizer.save(tmp_path / name)
@@ -247,21 +252,21 @@ def test_saved_and_loaded(loaded, tmp_path):
         assert again.fingerprint == tokenizer.fingerprint
         assert again.special_ids == tokenizer.special_ids
         assert again.tokenize(LINES).to_list() == tokenizer.tokenize(LINES).to_list()
-        prints.add(again.fingerprint)
+        fingerprints.add(again.fingerprint)
         assert len(set(again.tokens())) == again.vocabulary_size
         assert again.id_to_token(7) == again.tokens()[7]
         text = again.pieces("cats", add_end=True)
         assert text[-1] == again.id_to_token(again.end_token_id)
-    assert len(prints) == len(loaded)
+    assert len(fingerprints) == len(loaded)
 
 
-def test_pairs_are_padded_with_their_tokenizers_ids(loaded):
+def test_pairs_are_padded_with_the_ids_of_the_tokenizers(loaded):
     source, target = loaded["source"], loaded["t5"]
     pairs = list(zip(folders.KOREAN, folders.ENGLISH))
     dataset = translation_dataset(pairs, source, target, batch_size=3, shuffle=False)
     inputs, labels = next(iter(dataset))
     longest = inputs["source"].shape[1], labels.shape[1]
-    for found, texts, tokenizer, length, options in (
+    for output, texts, tokenizer, length, options in (
         (inputs["source"], folders.KOREAN, source, longest[0], {"add_end": True}),
         (
             inputs["target"],
@@ -274,12 +279,12 @@ def test_pairs_are_padded_with_their_tokenizers_ids(loaded):
     ):
         ids = tokenizer.tokenize(texts, **options)
         expected = ids.to_tensor(tokenizer.padding_id, shape=[3, length])
-        assert found.numpy().tolist() == expected.numpy().tolist()
+        assert output.numpy().tolist() == expected.numpy().tolist()
     assert source.padding_id != 0
 
 
 def test_sides_start_differently(tmp_path):
-    """As BART's: a source with the tokenizer's start, a target with the model's."""
+    """A BART source starts with the tokenizer's id, a target with the model's."""
     folder = folders.gpt2(tmp_path)
     tokens = {"bos_token": "a", "eos_token": "b", "pad_token": "c"}
     folders.write(folder, config={"decoder_start_token_id": 9}, tokenizer_config=tokens)
@@ -304,41 +309,41 @@ def template(single):
         (template("$A </s>"), []),
     ],
 )
-def test_a_source_begins_as_its_encoder_has_learned(processor, start, tmp_path):
+def test_a_source_starts_with_the_id_of_the_post_processor(processor, start, tmp_path):
     folder = folders.gpt2(tmp_path)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.post_processor = processor
     backend.save(str(folder / "tokenizer.json"))
     load_published_tokenizer(folder, "source").save(tmp_path / "saved")
     source = load_tokenizer(tmp_path / "saved")
-    texts, room = ["a cat", "the cats walked"], 5 - 1 - len(start)
+    texts, max_ids = ["a cat", "the cats walked"], 5 - 1 - len(start)
     dataset = translation_dataset(
         zip(texts, texts), source, batch_size=2, max_source_length=5, shuffle=False
     )
     rows = source.tokenize(texts).to_list()
-    expected = [[*start, *row[:room], source.end_token_id] for row in rows]
+    expected = [[*start, *row[:max_ids], source.end_token_id] for row in rows]
     padding = [source.padding_id] * 5
     expected = [[*row, *padding][:5] for row in expected]
     assert next(iter(dataset))[0]["source"].numpy().tolist() == expected
-    assert dataset.report.num_truncated == sum(len(row) > room for row in rows) > 0
+    assert dataset.report.num_truncated == sum(len(row) > max_ids for row in rows) > 0
     with pytest.raises(ValueError, match=f"at least {2 + len(start)}"):
         translation_dataset(zip(texts, texts), source, max_source_length=1 + len(start))
 
 
-def test_words_that_were_added_are_left_to_python(made, tmp_path):
-    """Such are found before all else, by `tokenizers` alone."""
-    theirs = transformers.BertTokenizer.from_pretrained(made["bert"])
-    theirs.add_tokens(["covid"])
-    theirs.save_pretrained(tmp_path)
+def test_added_words_require_a_json_tokenizer(model_folders, tmp_path):
+    """Only `tokenizers` matches added words before the vocabulary."""
+    reference = transformers.BertTokenizer.from_pretrained(model_folders["bert"])
+    reference.add_tokens(["covid"])
+    reference.save_pretrained(tmp_path)
     tokenizer = load_published_tokenizer(tmp_path)
     assert isinstance(tokenizer, JsonTokenizer)
-    expected = theirs(LINES[:5], split_special_tokens=True, add_special_tokens=False)
+    expected = reference(LINES[:5], split_special_tokens=True, add_special_tokens=False)
     assert tokenizer.tokenize(LINES[:5]).to_list() == expected["input_ids"]
     assert tokenizer.pieces("covid") == ["covid"]
 
 
-def test_clear_errors(made, tmp_path):
-    with pytest.raises(FileNotFoundError, match="Expected a folder"):
+def test_clear_errors(model_folders, tmp_path):
+    with pytest.raises(FileNotFoundError, match="Expected the folder"):
         load_published_tokenizer(tmp_path / "none")
     folder = folders.write(tmp_path / "empty", config={"model_type": "bert"})
     with pytest.raises(FileNotFoundError, match="`vocab.txt` of BERT.*'config.json'"):
@@ -347,30 +352,32 @@ def test_clear_errors(made, tmp_path):
     with pytest.raises(ValueError, match="a vocabulary with '\\[UNK\\]'"):
         load_published_tokenizer(folder)
     folders.bert(folder, [*folders.BERT_SPECIAL, "a", "a"])
-    with pytest.raises(ValueError, match="distinct str"):
+    with pytest.raises(ValueError, match="distinct, non-empty str"):
         load_published_tokenizer(folder)
     folders.write(folder, tokenizer_config={"tokenizer_class": "PhobertTokenizer"})
     with pytest.raises(FileNotFoundError, match="`tokenizer.json` of these and others"):
         load_published_tokenizer(folder)
     (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(ValueError, match="Expected JSON.*tokenizer.json"):
+    with pytest.raises(ValueError, match="Expected a JSON file.*tokenizer.json"):
         load_published_tokenizer(folder)
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="what a `tokenizer.json` holds"):
+    with pytest.raises(ValueError, match="the content of a `tokenizer.json`"):
         load_published_tokenizer(folder)
     with pytest.raises(ValueError, match="side to be 'source' or 'target'.*None"):
-        load_published_tokenizer(made["marian"])
+        load_published_tokenizer(model_folders["marian"])
     with pytest.raises(ValueError, match="Received: side='left'"):
-        load_published_tokenizer(made["marian"], "left")
+        load_published_tokenizer(model_folders["marian"], "left")
     folder = folders.t5(tmp_path / "t5")
     (folder / "spiece.model").write_bytes(b"no model")
     with pytest.raises(ValueError, match="serialized SentencePiece model"):
         load_published_tokenizer(folder)
     folder = folders.gpt2(tmp_path / "gpt2")
     folders.write(folder, config={})
-    with pytest.raises(ValueError, match="which token ends a text"):
+    with pytest.raises(ValueError, match="defines the end token"):
         load_published_tokenizer(folder)
     folder = folders.marian(tmp_path / "marian")
     folders.write(folder, vocab={"</s>": 0, "<unk>": 2})
-    with pytest.raises(ValueError, match="without gaps. Received: 2 tokens"):
+    with pytest.raises(
+        ValueError, match="consecutive ids from 0 on. Received: 2 tokens"
+    ):
         load_published_tokenizer(folder, "source")

@@ -18,15 +18,15 @@ def tsv(rows):
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_reads(tmp_path, ending, packed):
+@pytest.mark.parametrize("compress", [False, True])
+def test_reads(tmp_path, ending, compress):
     content = tsv(ROWS).replace(b"\n", ending)
-    # With and without the last line end, with a byte order mark, under either name.
+    # With and without a final line end, with a byte order mark, with both extensions.
     for number, data in enumerate(
         [content, content.removesuffix(ending), b"\xef\xbb\xbf" + content]
     ):
-        data = gzip.compress(data) if packed else data
-        for name in (f"{number}.tsv", f"{number}.tsv.gz")[: 1 + packed]:
+        data = gzip.compress(data) if compress else data
+        for name in (f"{number}.tsv", f"{number}.tsv.gz")[: 1 + compress]:
             assert read_pairs(write(tmp_path / name, data)) == ROWS
 
 
@@ -43,12 +43,12 @@ def test_columns(tmp_path):
 def test_missing_and_empty(tmp_path):
     with pytest.raises(FileNotFoundError, match="Received: path='.*nowhere"):
         read_pairs(tmp_path / "nowhere")
-    with pytest.raises(IsADirectoryError, match="found a folder"):
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
         read_pairs(tmp_path)
     for data in (b"", b"\xef\xbb\xbf", gzip.compress(b"")):
-        with pytest.raises(ValueError, match="found it empty. Received: path="):
+        with pytest.raises(ValueError, match="it is empty. Received: path="):
             read_pairs(write(tmp_path / "empty", data))
-    with pytest.raises(ValueError, match="found it empty"):
+    with pytest.raises(ValueError, match="it is empty"):
         read_pairs(write(tmp_path / "empty.gz", b""))
 
 
@@ -85,9 +85,9 @@ def test_skips_are_counted(tmp_path, caplog):
 
 
 def test_damaged_gzip(tmp_path):
-    whole = gzip.compress(tsv(ROWS * 50))
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 255
-    for data in (whole[:-5], whole[:20], bytes(flipped), b"plain\ttext\n"):
-        with pytest.raises(ValueError, match="whole gzip file.*Received: path="):
+    complete = gzip.compress(tsv(ROWS * 50))
+    flipped = bytearray(complete)
+    flipped[len(complete) // 2] ^= 255
+    for data in (complete[:-5], complete[:20], bytes(flipped), b"plain\ttext\n"):
+        with pytest.raises(ValueError, match="complete gzip file.*Received: path="):
             read_pairs(write(tmp_path / "a.tsv.gz", data))

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn.text import SentencePieceTokenizer
-from keras_attn.text.tokenizers.sentence_piece import _idle_rule
+from keras_attn.text.tokenizers.sentence_piece import _inert_normalizer
 
 SENTENCES = ["나는 학교에 간다.", "a cat sat on a mat", "cats and dogs"] * 5
 TOKENIZER = SentencePieceTokenizer.train(SENTENCES, 320)
-# Characters that SentencePiece itself, or a careless tokenizer, treats apart.
+# Characters that SentencePiece, or a careless tokenizer, treats specially.
 TRICKY = st.text(st.sampled_from("▁▅ \t\n\r\0a나\ufeff\u3000\u00a0<>/s😀\u200d\u0301"))
 
 
@@ -41,24 +41,24 @@ def test_same_ids_as_the_sentencepiece_package(model_type):
     reference = sentencepiece.SentencePieceProcessor(model_proto=model)
     assert reference.vocab_size() == tokenizer.vocabulary_size
     texts = ["cats sat", "  a  mat ", "나는 dogs", "뷁 unseen\tzebra"]
-    # The space that makes the first word like any other.
+    # The leading space makes the first word equal to later ones.
     expected = [reference.encode(" " + text) for text in texts]
     assert tokenizer.tokenize(texts).to_list() == expected
     assert tokenizer.pieces(texts[0]) == [reference.id_to_piece(i) for i in expected[0]]
 
 
-def test_first_word_is_like_any_other():
+def test_first_word_is_tokenized_as_later_ones():
     assert TOKENIZER.tokenize("cat cat").numpy().tolist() == (
         TOKENIZER.tokenize("cat").numpy().tolist() * 2
     )
 
 
-def test_small_corpus_gives_a_smaller_vocabulary():
+def test_small_corpus_results_in_a_smaller_vocabulary():
     assert SentencePieceTokenizer.train(["ab"], 8000).vocabulary_size < 300
 
 
-def test_odd_training_sentences_are_not_skipped():
-    # The trainer drops sentences with U+2585 and those of more than 4192 bytes.
+def test_unusual_training_sentences_are_not_skipped():
+    # The trainer skips sentences with U+2585 and those of more than 4192 bytes.
     tokenizer = SentencePieceTokenizer.train(
         ["ab▅q", "cd▁\0x", "z" * 5000], 300, character_coverage=1.0
     )
@@ -81,7 +81,7 @@ def test_training_options():
         SentencePieceTokenizer.train(SENTENCES, 320, nonsense=1)
 
 
-def test_no_foreign_model():
+def test_model_of_a_different_form():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES),
@@ -96,7 +96,7 @@ def test_no_foreign_model():
         SentencePieceTokenizer(b"nonsense")
 
 
-def test_idle_rule_is_what_the_trainer_writes(tmp_path):
+def test_inert_normalizer_equals_the_output_of_the_trainer(tmp_path):
     rules = tmp_path / "rules.tsv"
     rules.write_text("2581\t20\n")
     model = io.BytesIO()
@@ -108,8 +108,8 @@ def test_idle_rule_is_what_the_trainer_writes(tmp_path):
         minloglevel=2,
         normalization_rule_tsv=str(rules),
     )
-    # Without the two headings: field, and its length.
-    assert _idle_rule()[6:] in model.getvalue()
+    # Without the two headers, each of a field number and a length.
+    assert _inert_normalizer()[6:] in model.getvalue()
 
 
 def test_quiet(capfd):

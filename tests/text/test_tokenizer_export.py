@@ -1,4 +1,4 @@
-"""Tokenizers inside a SavedModel, asked by a process that has only TensorFlow."""
+"""Tokenizers inside a SavedModel, run by a process that imports only TensorFlow."""
 
 import json
 import subprocess
@@ -15,36 +15,36 @@ import tensorflow as tf
 import tensorflow_text
 loaded = tf.saved_model.load(sys.argv[1])
 texts = json.loads(sys.argv[2])
-answers = {}
+outputs = {}
 for when in ("fresh", "seeded"):
-    answers[when] = {}
+    outputs[when] = {}
     for name, value in loaded.serve(tf.constant(texts)).items():
-        answers[when][name] = (
+        outputs[when][name] = (
             [t.decode() for t in value.numpy()]
             if value.dtype == tf.string
             else value.numpy().tolist()
         )
     tf.random.set_seed(5)
-answers["imported"] = [m for m in sys.modules if m.split(".")[0] == "keras_attn"]
-print(json.dumps(answers))
+outputs["imported"] = [m for m in sys.modules if m.split(".")[0] == "keras_attn"]
+print(json.dumps(outputs))
 """
 
 
 def served_and_expected(tokenizers, texts, folder):
-    """What a fresh process answers that loads the tokenizers, and what we do here."""
+    """Return the outputs of tokenizers in a fresh process and in this process."""
     module = tf.Module()
     for name, tokenizer in tokenizers.items():
         setattr(module, name, tokenizer)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def serve(texts):
-        answers = {}
+        outputs = {}
         for name, tokenizer in tokenizers.items():
             ids = tokenizer.tokenize(texts, add_end=True)
             ids = ids.to_tensor(tokenizer.padding_id)
-            answers[name + "_ids"] = ids
-            answers[name + "_text"] = tokenizer.detokenize(ids)
-        return answers
+            outputs[name + "_ids"] = ids
+            outputs[name + "_text"] = tokenizer.detokenize(ids)
+        return outputs
 
     module.serve = serve
     tf.saved_model.save(module, folder / "saved")
@@ -54,24 +54,24 @@ def served_and_expected(tokenizers, texts, folder):
         expected[name + "_ids"] = ids.numpy().tolist()
         back = tokenizer.detokenize(ids).numpy()
         expected[name + "_text"] = [text.decode() for text in back]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", READER, str(folder / "saved"), json.dumps(texts)],
         capture_output=True,
         text=True,
         cwd=folder,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), expected
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1]), expected
 
 
 def test_saved_model_in_a_fresh_process(trained, tmp_path):
-    # Two of the kind that tensorflow_text mixes up, and one of each other kind.
+    # Two SentencePiece models, which tensorflow_text could confuse, and the others.
     tokenizers = dict(trained)
     tokenizers["second"] = SentencePieceTokenizer.train(
         ["나는 학교에서 한국어를 배운다"] * 5, 290
     )
-    answers, expected = served_and_expected(tokenizers, TEXTS, tmp_path)
+    outputs, expected = served_and_expected(tokenizers, TEXTS, tmp_path)
     assert expected["second_ids"] != expected["SentencePieceTokenizer_ids"]
-    assert answers["fresh"] == expected
-    assert answers["seeded"] == expected
-    assert answers["imported"] == []
+    assert outputs["fresh"] == expected
+    assert outputs["seeded"] == expected
+    assert outputs["imported"] == []

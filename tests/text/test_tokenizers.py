@@ -1,4 +1,4 @@
-"""What holds for every tokenizer."""
+"""Properties of all tokenizers."""
 
 import json
 
@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from keras_attn import text
+from keras_attn.text.load import CLASSES
 
 SENTENCE = "The cat sat on the 매트 위에 앉았다."
-NASTY = [
+DIFFICULT = [
     "",
     "   ",
     "😀👩‍👩‍👧",
@@ -56,7 +57,7 @@ def test_shapes_and_dtypes(tokenizer):
     assert tokenizer.tokenize([]).shape.as_list() == [0, None]
 
 
-def test_cut_to_a_length_that_start_and_end_count_in(tokenizer):
+def test_max_length_includes_start_and_end(tokenizer):
     texts = [SENTENCE, "", "cat"]
     rows = tokenizer.tokenize(texts).to_list()
     ids = tokenizer.tokenize(texts, add_start=True, add_end=True, max_length=4)
@@ -77,7 +78,7 @@ def test_pieces_are_labels(tokenizer):
     pieces = tokenizer.pieces("the cat", add_end=True)
     assert pieces[-1] == tokenizer.tokens()[3]
     assert "".join(pieces[:-1]).replace("▁", "").replace(" ", "") == "thecat"
-    with pytest.raises(ValueError, match="one text"):
+    with pytest.raises(ValueError, match="a single text"):
         tokenizer.pieces(["the"])
 
 
@@ -92,7 +93,7 @@ def test_start_and_end(tokenizer):
     assert tokenizer.tokenize("cat", add_end=True).numpy().tolist() == [*plain[0], 3]
 
 
-def test_detokenize_drops_special_ids_and_what_follows_the_end(tokenizer):
+def test_detokenize_drops_special_ids_and_all_after_the_end(tokenizer):
     cat = tokenizer.tokenize("cat").numpy().tolist()
     dog = tokenizer.tokenize("dog").numpy().tolist()
     rows = [[2, *cat, 3, *dog, 3], [0, 2, *dog, 0, 0], [3, *cat], [], [3]]
@@ -117,9 +118,9 @@ def test_detokenize_of_hypotheses(tokenizer):
     assert tokenizer.detokenize(nested).to_list() == [[b"cat"], []]
 
 
-def test_any_text_survives_and_leaves_other_rows_alone(tokenizer):
-    together = tokenizer.tokenize(NASTY).to_list()
-    for row, text_ in zip(together, NASTY, strict=True):
+def test_texts_do_not_affect_each_other(tokenizer):
+    together = tokenizer.tokenize(DIFFICULT).to_list()
+    for row, text_ in zip(together, DIFFICULT, strict=True):
         assert tokenizer.tokenize(text_).numpy().tolist() == row
         assert not {0, 2, 3} & set(row)
         assert all(0 <= i < tokenizer.vocabulary_size for i in row)
@@ -139,7 +140,7 @@ def test_ids_outside_the_vocabulary(tokenizer):
     for bad in (size, -1, 2**40):
         with pytest.raises(ValueError, match=f"ids with {bad}"):
             tokenizer.detokenize([[5], [6, bad]])
-    # Nothing after the end id matters.
+    # Ids after the end id are ignored.
     tokenizer.detokenize([[5, 3, size]])
 
     @tf.function
@@ -153,25 +154,25 @@ def test_ids_outside_the_vocabulary(tokenizer):
 
 
 @pytest.mark.parametrize("ids", [3, 1.5, [[0.5]], [["a"]], "a", [[True]], None])
-def test_ids_that_are_none(tokenizer, ids):
-    with pytest.raises(ValueError, match="whole numbers.*Received: ids="):
+def test_ids_of_an_invalid_type(tokenizer, ids):
+    with pytest.raises(ValueError, match="integers.*Received: ids="):
         tokenizer.detokenize(ids)
 
 
 @pytest.mark.parametrize("texts", [3, [["a"]], ["a", 1], [None], np.zeros([2, 2])])
-def test_texts_that_are_none(tokenizer, texts):
+def test_texts_of_an_invalid_type(tokenizer, texts):
     with pytest.raises(ValueError, match="Expected .*Received: texts="):
         tokenizer.tokenize(texts)
 
 
-def test_same_in_graph_with_free_shapes(tokenizer):
+def test_same_in_graph_with_unknown_shapes(tokenizer):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def both(texts):
         ids = tokenizer.tokenize(texts, add_start=True, add_end=True)
         dense = ids.to_tensor()
         return ids, tokenizer.detokenize(dense)
 
-    for texts in (["the cat", "", SENTENCE], NASTY, [SENTENCE]):
+    for texts in (["the cat", "", SENTENCE], DIFFICULT, [SENTENCE]):
         expected = tokenizer.tokenize(texts, add_start=True, add_end=True)
         ids, back = both(
             tf.constant(
@@ -185,7 +186,7 @@ def test_same_in_graph_with_free_shapes(tokenizer):
         np.testing.assert_array_equal(back, tokenizer.detokenize(expected))
 
 
-def test_survives_a_new_seed(tokenizer):
+def test_seeds_do_not_affect_tokenizers(tokenizer):
     expected = tokenizer.tokenize([SENTENCE])
 
     @tf.function
@@ -226,7 +227,7 @@ def test_training_is_deterministic(tokenizer):
         (["a"], 5.5, "vocabulary_size=5.5"),
     ],
 )
-def test_what_cannot_be_trained_on(tokenizer, sentences, size, message):
+def test_invalid_training_sentences(tokenizer, sentences, size, message):
     with pytest.raises(ValueError, match=message):
         type(tokenizer).train(sentences, size)
 
@@ -240,19 +241,38 @@ def test_save_and_load(tokenizer, tmp_path):
         assert type(loaded) is type(tokenizer)
         assert loaded.fingerprint == tokenizer.fingerprint
         assert loaded.tokens() == tokenizer.tokens()
-        ids = tokenizer.tokenize(NASTY).to_list()
-        assert loaded.tokenize(NASTY).to_list() == ids
+        ids = tokenizer.tokenize(DIFFICULT).to_list()
+        assert loaded.tokenize(DIFFICULT).to_list() == ids
         np.testing.assert_array_equal(loaded.detokenize(ids), tokenizer.detokenize(ids))
 
 
-def test_load_of_another_class(trained, tmp_path):
+def test_load_of_a_different_class(trained, tmp_path):
     path = tmp_path / "words.json"
     trained["WordTokenizer"].save(path)
-    with pytest.raises(ValueError, match="of CharacterTokenizer, found one of WordTok"):
+    with pytest.raises(
+        ValueError, match="of CharacterTokenizer, but it is one of WordTok"
+    ):
         text.CharacterTokenizer.load(path)
 
 
-def test_load_of_no_tokenizer(trained, tmp_path):
+def test_every_class_can_be_loaded():
+    classes = {getattr(text, name) for name in text.__all__ if "Tokenizer" in name}
+    assert set(CLASSES.values()) == classes - {text.Tokenizer}
+    assert all(name == cls.__name__ for name, cls in CLASSES.items())
+
+
+def test_load_of_an_existing_file(tmp_path):
+    path = tmp_path / "file"
+    config = {"vocabulary": ["[PAD]", "[UNK]", "[START]", "[END]", "a", "b"]}
+    content = {"format": "keras_attn.tokenizer", "version": 1}
+    content |= {"class": "CharacterTokenizer", "config": config}
+    path.write_text(json.dumps(content))
+    assert text.load_tokenizer(path).tokenize("ba").numpy().tolist() == [5, 4]
+    with pytest.raises(ValueError, match="of Tokenizer, but.*`load_tokenizer` loads"):
+        text.Tokenizer.load(path)
+
+
+def test_load_of_an_invalid_file(trained, tmp_path):
     path = tmp_path / "file"
     with pytest.raises(FileNotFoundError, match="Received: path="):
         text.load_tokenizer(path)
@@ -270,18 +290,20 @@ def test_load_of_no_tokenizer(trained, tmp_path):
     ):
         path.write_bytes(content)
         with pytest.raises(
-            ValueError, match="Expected a file written by a tokenizer's"
+            ValueError, match="Expected a file written by the `save` method"
         ):
             text.load_tokenizer(path)
-    with pytest.raises(ValueError, match="Expected a file written by a tokenizer's"):
+    with pytest.raises(
+        ValueError, match="Expected a file written by the `save` method"
+    ):
         text.load_tokenizer(tmp_path)
 
 
-def test_failed_save_leaves_nothing(trained, tmp_path, monkeypatch):
+def test_failed_save_writes_no_file(trained, tmp_path, monkeypatch):
     tokenizer = trained["WordTokenizer"]
     with pytest.raises(FileNotFoundError, match="existing folder"):
         tokenizer.save(tmp_path / "no" / "file")
-    with pytest.raises(IsADirectoryError, match="found a folder"):
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
         tokenizer.save(tmp_path)
     monkeypatch.setattr(type(tokenizer), "get_config", lambda self: {"a": object()})
     with pytest.raises(TypeError):

@@ -23,8 +23,8 @@ PAIRS = [
 ]
 
 
-def rows(dataset):
-    """All rows without padding: (source, target, labels), in order."""
+def examples(dataset):
+    """Return the examples without padding, `(source, target, labels)`, in order."""
     return [
         tuple(row[row != 0].tolist() for row in (source, target, labels))
         for inputs, batch_labels in dataset.as_numpy_iterator()
@@ -34,7 +34,7 @@ def rows(dataset):
     ]
 
 
-def expected_rows(pairs, target_tokenizer=TARGET):
+def expected_examples(pairs, target_tokenizer=TARGET):
     source_ids = {token: i for i, token in enumerate(SOURCE.tokens())}
     target_ids = {token: i for i, token in enumerate(target_tokenizer.tokens())}
     return [
@@ -55,16 +55,16 @@ def test_ids_and_types():
     for ids in (*inputs.values(), labels):
         assert ids.dtype == tf.int32
         assert ids.shape == (2, 8)
-    assert rows(dataset) == expected_rows(pairs)
+    assert examples(dataset) == expected_examples(pairs)
     one = translation_dataset(pairs, SOURCE, batch_size=2, shuffle=False)
-    assert rows(one) == expected_rows(pairs, SOURCE)
+    assert examples(one) == expected_examples(pairs, SOURCE)
     spec = dataset.element_spec
     assert spec[0]["source"].shape.as_list() == [None, None]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("pad_to_bucket_boundary", [True, False])
-def test_every_pair_once_an_epoch(shuffle, pad_to_bucket_boundary):
+def test_every_pair_once_per_epoch(shuffle, pad_to_bucket_boundary):
     dataset = translation_dataset(
         PAIRS,
         SOURCE,
@@ -84,11 +84,11 @@ def test_every_pair_once_an_epoch(shuffle, pad_to_bucket_boundary):
             shapes.add((len(labels), inputs["source"].shape[1], labels.shape[1]))
         if pad_to_bucket_boundary:
             assert shapes == set(dataset.report.batch_shapes)
-            # Five boundaries up to 40, 128; and one batch that is not full.
+            # Five boundaries up to 40, then 128, and one batch that is not full.
             assert len(shapes) <= 6
         else:
             assert dataset.report.batch_shapes == ()
-        assert sorted(rows(dataset)) == sorted(expected_rows(PAIRS))
+        assert sorted(examples(dataset)) == sorted(expected_examples(PAIRS))
     assert dataset.report.num_pairs == 97
 
 
@@ -96,26 +96,26 @@ def test_without_shuffling_the_order_is_that_of_the_pairs():
     dataset = translation_dataset(
         PAIRS, SOURCE, TARGET, batch_size=4, bucket_boundaries=[128], shuffle=False
     )
-    assert rows(dataset) == expected_rows(PAIRS)
-    assert rows(dataset) == expected_rows(PAIRS)
+    assert examples(dataset) == expected_examples(PAIRS)
+    assert examples(dataset) == expected_examples(PAIRS)
 
 
-def test_seed_decides_the_order():
+def test_seed_determines_the_order():
     def epochs(seed, count=3):
         dataset = translation_dataset(PAIRS, SOURCE, batch_tokens=200, seed=seed)
         result = []
         for number in range(count):
-            # The global seeds, set or not, play no part.
+            # The global seeds have no effect.
             if seed and number == 1:
                 keras.utils.set_random_seed(number)
-            result.append(rows(dataset))
+            result.append(examples(dataset))
         return result
 
     first, again, other = epochs(1), epochs(1), epochs(0)
     assert first == again
     assert first[0] != first[1] != first[2]
     assert first[0] != other[0]
-    assert first[0] != expected_rows(PAIRS, SOURCE)
+    assert first[0] != expected_examples(PAIRS, SOURCE)
 
 
 @pytest.mark.parametrize("on_long", ["truncate", "drop"])
@@ -136,16 +136,16 @@ def test_long_pairs_are_counted(on_long, caplog):
     assert caplog.messages[0].endswith("max_source_length=8, max_target_length=6")
     if on_long == "truncate":
         assert "truncated" in caplog.text
-        kept = [("a" * 7, "b"), ("a" * 7, "b"), ("a", "b" * 5), ("a", "b" * 5)]
+        remaining = [("a" * 7, "b"), ("a" * 7, "b"), ("a", "b" * 5), ("a", "b" * 5)]
     else:
         assert "dropped" in caplog.text
-        kept = [pairs[0], pairs[2]]
-    assert rows(dataset) == expected_rows(kept, SOURCE)
+        remaining = [pairs[0], pairs[2]]
+    assert examples(dataset) == expected_examples(remaining, SOURCE)
     report = dataset.report
-    assert report.num_pairs == len(kept)
+    assert report.num_pairs == len(remaining)
     assert report.num_truncated == (2 if on_long == "truncate" else 0)
     assert report.num_dropped == (2 if on_long == "drop" else 0)
-    assert report.batch_shapes == ((len(kept), 8, 6),)
+    assert report.batch_shapes == ((len(remaining), 8, 6),)
 
 
 def test_nothing_is_logged_when_all_fits(caplog):
@@ -163,7 +163,7 @@ def test_from_a_file(tmp_path, caplog):
     dataset = translation_dataset(
         str(path), SOURCE, TARGET, bucket_boundaries=[128], on_bad="skip", **options
     )
-    assert rows(dataset) == expected_rows(PAIRS)
+    assert examples(dataset) == expected_examples(PAIRS)
     assert "Skipped 1 of 98: line 98" in caplog.text
     with pytest.raises(FileNotFoundError, match="Received: path="):
         translation_dataset(tmp_path / "none", SOURCE)

@@ -1,4 +1,4 @@
-"""Words, WordPiece and characters: where they cut and how they join."""
+"""Word, WordPiece and character tokenizers: splitting and joining."""
 
 import pytest
 import tensorflow as tf
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_attn.text import CharacterTokenizer, WordPieceTokenizer, WordTokenizer
-from keras_attn.text.tokenizers.words import join_words, split_words
+from keras_attn.text.tokenizers.word_splitting import join_words, split_words
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ from keras_attn.text.tokenizers.words import join_words, split_words
         ("😀x", ["😀", "x"], "😀 x"),
     ],
 )
-def test_cut_and_join(text, words, joined):
-    cut = split_words(tf.constant([text]))
-    assert [word.decode() for word in cut.to_list()[0]] == words
-    assert join_words(cut).numpy()[0].decode() == (text if joined is None else joined)
+def test_split_and_join(text, words, joined):
+    split = split_words(tf.constant([text]))
+    assert [word.decode() for word in split.to_list()[0]] == words
+    assert join_words(split).numpy()[0].decode() == (text if joined is None else joined)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text())
-def test_cutting_loses_only_spaces(text):
-    cut = split_words(tf.constant([text])).values.numpy()
-    kept = "".join(c for c in text if not c.isspace() and not "\x00" <= c < " ")
-    kept = kept.translate(dict.fromkeys(range(127, 160)))
-    assert b"".join(cut).decode() == kept
+def test_splitting_loses_only_spaces(text):
+    words = split_words(tf.constant([text])).values.numpy()
+    expected = "".join(c for c in text if not c.isspace() and not "\x00" <= c < " ")
+    expected = expected.translate(dict.fromkeys(range(127, 160)))
+    assert b"".join(words).decode() == expected
 
 
 def test_word_vocabulary_by_frequency():
@@ -76,7 +76,7 @@ def test_word_piece_ids_are_those_of_bert(lower_case):
     assert back.numpy()[0].decode() == "walked, 강아지가 걷는다 été!"
 
 
-def test_word_piece_keeps_hangul_syllables():
+def test_word_piece_preserves_hangul_syllables():
     for lower_case in (False, True):
         tokenizer = WordPieceTokenizer.train(
             ["한국어 한국"] * 5, 60, lower_case=lower_case

@@ -1,4 +1,7 @@
-"""A small classifier to fine-tune, and what changed in it."""
+"""A small classifier to fine-tune, and a comparison of its weights."""
+
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +12,7 @@ from keras_attn import models
 VOCABULARY, CLASSES, BLOCKS = 11, 3, 2
 
 
-def classifier(seed=0):
+def classifier(seed: int = 0) -> keras.Model:
     model = models.text_classifier(
         VOCABULARY,
         CLASSES,
@@ -23,30 +26,32 @@ def classifier(seed=0):
     return fill_weights(model, seed)
 
 
-def data(rows=16, seed=0):
+def data(batch_size: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    ids = rng.integers(1, VOCABULARY, (rows, 6)).astype("int32")
+    ids = rng.integers(1, VOCABULARY, (batch_size, 6)).astype("int32")
     return ids, (ids[:, 0] % CLASSES).astype("int32")
 
 
-def compiled(model, optimizer=None, jit_compile=False):
+def compiled(
+    model: keras.Model, optimizer: Any = None, jit_compile: bool = False
+) -> keras.Model:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer or keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
     return model
 
 
-def fitted(model, epochs=2):
-    """The losses of the epochs."""
+def fitted(model: keras.Model, epochs: int = 2) -> list[float]:
+    """Train a model and return the loss of each epoch."""
     history = model.fit(*data(), batch_size=8, epochs=epochs, shuffle=False, verbose=0)
     return history.history["loss"]
 
 
-def values(model):
+def values(model: keras.Model) -> dict[str, np.ndarray]:
     return {weight.path: array(weight) for weight in model.weights}
 
 
-def changed(model, before):
-    """Paths of the weights that are no longer what they were, in any bit."""
+def changed(model: keras.Model, before: dict[str, np.ndarray]) -> set[str]:
+    """Return the paths of the weights that are not bit-equal to `before`."""
     return {
         path
         for path, value in values(model).items()
@@ -54,6 +59,6 @@ def changed(model, before):
     }
 
 
-def saved_and_loaded(model, folder):
+def saved_and_loaded(model: keras.Model, folder: Path) -> keras.Model:
     model.save(folder / "model.keras")
     return keras.models.load_model(folder / "model.keras")

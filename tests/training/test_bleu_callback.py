@@ -1,4 +1,7 @@
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -7,21 +10,23 @@ import sacrebleu
 
 from keras_attn.training import BleuCallback
 
-# TensorFlow's variables know NumPy 2 only in part; Keras reads and saves them so.
+# Raised when Keras reads a TensorFlow variable, which supports NumPy 2 only in part.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 SOURCES = [f"satz {i}" for i in range(5)]
 REFERENCES = [f"this is sentence number {i} of a few" for i in range(5)]
 
 
-def wrong_tail(wrong):
-    """Translations of which the last `wrong` are of something else."""
+def wrong_tail(wrong: int) -> Callable[[list[str]], list[str]]:
+    """Return a `translate` function whose last `wrong` translations are wrong."""
     good = dict(zip(SOURCES, REFERENCES, strict=True))
     bad = dict.fromkeys(SOURCES[5 - wrong :], "that was another one, I think")
     return lambda batch: [{**good, **bad}[source] for source in batch]
 
 
-def fit(callbacks, epochs=1, **kwargs):
+def fit(
+    callbacks: list[keras.callbacks.Callback], epochs: int = 1, **kwargs: Any
+) -> keras.callbacks.History:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", jit_compile=False)
     x = np.ones((4, 2), "float32")
@@ -30,16 +35,16 @@ def fit(callbacks, epochs=1, **kwargs):
     )
 
 
-def expected(wrong, **kwargs):
+def expected(wrong: int, **kwargs: Any) -> float:
     return sacrebleu.corpus_bleu(
         wrong_tail(wrong)(SOURCES), [REFERENCES], **kwargs
     ).score
 
 
-def test_score_of_sacrebleu_is_in_the_history():
+def test_history_contains_the_sacrebleu_score() -> None:
     batches = []
 
-    def translate(batch):
+    def translate(batch: list[str]) -> list[str]:
         batches.append(len(batch))
         return wrong_tail(2)(batch)
 
@@ -52,7 +57,7 @@ def test_score_of_sacrebleu_is_in_the_history():
     assert bleu.score == history["val_bleu"][0]
 
 
-def test_tokenize_is_passed_on():
+def test_tokenize_is_passed_to_sacrebleu() -> None:
     bleu = BleuCallback(
         wrong_tail(2), SOURCES, REFERENCES, tokenize="char", name="chars", verbose=0
     )
@@ -61,22 +66,22 @@ def test_tokenize_is_passed_on():
     assert score != pytest.approx(expected(2))
 
 
-def test_every_n_epochs_and_the_first_and_last():
+def test_first_last_and_every_nth_epoch_are_scored() -> None:
     scored = []
 
-    def translate(batch):
+    def translate(batch: list[str]) -> list[str]:
         scored.append(len(scored))
         return wrong_tail(4 - len(scored))(batch)
 
     bleu = BleuCallback(translate, SOURCES, REFERENCES, every=3, verbose=0)
     history = fit([bleu], epochs=7).history
     a, b, c, d = (expected(wrong) for wrong in (3, 2, 1, 0))
-    # Epochs 1, 3, 6 and 7, the others carry the last score.
+    # Epochs 1, 3, 6 and 7 are scored, the others repeat the previous score.
     assert history["val_bleu"] == [pytest.approx(x) for x in (a, a, b, b, b, c, d)]
     assert len(history["loss"]) == len(history["val_bleu"])
 
 
-def test_later_callbacks_see_the_score(tmp_path):
+def test_later_callbacks_see_the_score(tmp_path: Path) -> None:
     wrong = iter([4, 1, 1, 1, 1, 0])
     bleu = BleuCallback(
         lambda batch: wrong_tail(next(wrong))(batch), SOURCES, REFERENCES, verbose=0
@@ -92,21 +97,21 @@ def test_later_callbacks_see_the_score(tmp_path):
     assert names == [f"{n}-{expected(w):.0f}.weights.h5" for n, w in ((1, 4), (2, 1))]
 
 
-def test_resumed_training_scores_its_first_epoch(tmp_path):
+def test_resumed_training_scores_its_first_epoch(tmp_path: Path) -> None:
     calls = []
     translate = lambda batch: calls.append(1) or wrong_tail(1)(batch)  # noqa: E731
     bleu = BleuCallback(translate, SOURCES, REFERENCES, every=5, verbose=0)
     history = fit([bleu], epochs=10, initial_epoch=6).history
     assert len(history["val_bleu"]) == 4
-    assert len(calls) == 2  # epochs 7 (nothing known) and 10
+    assert len(calls) == 2  # epochs 7 (no score yet) and 10
 
 
-def test_progress_bar(capsys):
+def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     bleu = BleuCallback(wrong_tail(0), SOURCES, REFERENCES, batch_size=2)
     fit([bleu], verbose=1)
     out = capsys.readouterr().out
     assert "5/5" in out and "sentence" in out
-    assert out.count("val_bleu: 100.0") == 2  # ours, then that of fit
+    assert out.count("val_bleu: 100.0") == 2  # of the callback's bar and of fit's
     bleu = BleuCallback(wrong_tail(0), SOURCES, REFERENCES, verbose=0)
     fit([bleu])
     assert capsys.readouterr().out == ""
@@ -121,12 +126,12 @@ def test_progress_bar(capsys):
         ((SOURCES, REFERENCES, 1, 0), "Received: batch_size=0"),
     ],
 )
-def test_refuses_bad_arguments(arguments, message):
+def test_invalid_arguments_raise(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BleuCallback(wrong_tail(0), *arguments)
 
 
-def test_refuses_a_translate_that_loses_sentences():
+def test_invalid_translate_raises() -> None:
     bleu = BleuCallback(lambda batch: batch[1:], SOURCES, REFERENCES, verbose=0)
     with pytest.raises(ValueError, match="Received: 4 translations of 5 sentences"):
         fit([bleu])
@@ -134,7 +139,9 @@ def test_refuses_a_translate_that_loses_sentences():
         BleuCallback("model", SOURCES, REFERENCES)
 
 
-def test_missing_sacrebleu_is_told_at_once(monkeypatch):
+def test_missing_sacrebleu_raises_in_the_constructor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match="pip install sacrebleu"):
         BleuCallback(wrong_tail(0), SOURCES, REFERENCES)

@@ -1,4 +1,8 @@
-"""What is frozen stays as it was, bit by bit, and goes on so out of a file."""
+"""Frozen weights do not change in any bit and stay frozen when loaded from a file."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,69 +12,69 @@ from fine_tuned import changed, classifier, compiled, fitted, saved_and_loaded, 
 from keras_attn import layers, models, training
 
 
-def tops(paths):
+def top_level_names(paths: Iterable[str]) -> set[str]:
     return {path.split("/")[0] for path in paths}
 
 
 @pytest.mark.on_pytorch
-def test_only_the_last_blocks_and_the_head_change(tmp_path):
+def test_only_the_last_blocks_and_the_head_are_trained(tmp_path: Path) -> None:
     model = classifier()
     before = values(model)
     training.freeze(model, trainable_blocks=1)
     compiled(model, keras.optimizers.Adam(0.01))
     losses = fitted(model)
     assert losses[-1] < losses[0]
-    moved = changed(model, before)
-    assert tops(moved) == {"encoder_1", "logits"}
-    assert moved >= {w.path for w in model.get_layer("encoder_1").weights} - {
-        "encoder_1/self_attention/key/bias"  # whose gradient is zero
+    changed_paths = changed(model, before)
+    assert top_level_names(changed_paths) == {"encoder_1", "logits"}
+    assert changed_paths >= {w.path for w in model.get_layer("encoder_1").weights} - {
+        "encoder_1/self_attention/key/bias"  # has a zero gradient
     }
-    again = saved_and_loaded(model, tmp_path)
-    again.fit(np.ones((2, 6), "int32"), np.zeros(2), verbose=0)
-    assert tops(changed(again, values(model))) == {"encoder_1", "logits"}
+    loaded = saved_and_loaded(model, tmp_path)
+    loaded.fit(np.ones((2, 6), "int32"), np.zeros(2), verbose=0)
+    assert top_level_names(changed(loaded, values(model))) == {"encoder_1", "logits"}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_how_many_blocks(count):
+def test_number_of_trainable_blocks(count: int) -> None:
     model = classifier()
     training.freeze(model, count)
-    trained = tops(weight.path for weight in model.trainable_weights)
+    trained = top_level_names(weight.path for weight in model.trainable_weights)
     assert trained == {"logits", *(f"encoder_{i}" for i in range(2 - count, 2))}
     training.unfreeze(model)
     assert len(model.trainable_weights) == len(model.weights)
 
 
-def test_the_functions_of_before_are_not_used():
+def test_compiled_functions_are_reset() -> None:
     model = compiled(classifier())
     fitted(model)
     training.freeze(model, 1)
     compiled(model)
     before = values(model)
     fitted(model)
-    assert tops(changed(model, before)) == {"encoder_1", "logits"}
+    assert top_level_names(changed(model, before)) == {"encoder_1", "logits"}
     training.unfreeze(model)
     compiled(model)
     before = values(model)
     fitted(model)
-    assert {"embedding", "encoder_0"} < tops(changed(model, before))
+    assert {"embedding", "encoder_0"} < top_level_names(changed(model, before))
 
 
-def test_the_last_blocks_of_a_translation_model_are_the_decoders():
+def test_last_blocks_of_a_translation_model_are_the_decoder() -> None:
     model = models.transformer_translator(
         7, 9, num_layers=(5, 1), hidden_dim=4, intermediate_dim=6, num_heads=2
     )
     training.freeze(model, trainable_blocks=1)
-    assert tops(w.path for w in model.trainable_weights) == {"decoder_0"}
-    # The target's embedding comes after the first block of these.
+    assert top_level_names(w.path for w in model.trainable_weights) == {"decoder_0"}
+    # The target embedding follows the first of these blocks.
     training.freeze(model, trainable_blocks=5)
-    assert tops(w.path for w in model.trainable_weights) == {
+    assert top_level_names(w.path for w in model.trainable_weights) == {
         *("encoder_1", "encoder_2", "encoder_3", "encoder_4", "decoder_0")
     }
     with pytest.raises(ValueError, match="trainable_blocks=0.*decoder_0"):
         training.freeze(model)
 
 
-def test_blocks_in_a_model_inside_and_by_name():
+def test_nested_blocks_and_blocks_by_name() -> None:
     inputs = keras.Input((None, 4))
     x = layers.TransformerEncoder(6, 2, name="first")(inputs)
     x = layers.TransformerEncoder(6, 2, name="second")(x)
@@ -88,8 +92,8 @@ def test_blocks_in_a_model_inside_and_by_name():
     }
 
 
-def test_what_a_frozen_block_shares_is_frozen(tmp_path):
-    bias = layers.RelativePositionBias(2, name="shared")
+def test_layer_shared_with_a_frozen_block_is_frozen(tmp_path: Path) -> None:
+    bias = layers.RelativePositionBias(name="shared")
     x = inputs = keras.Input((None, 4))
     for i in range(2):
         attention = layers.MultiHeadSelfAttention(2, position=bias, name="attention")
@@ -111,14 +115,14 @@ def test_what_a_frozen_block_shares_is_frozen(tmp_path):
         ({"blocks": "layer_.*"}, "must have Transformer blocks.*layer_"),
     ],
 )
-def test_bad_arguments(arguments, match):
+def test_invalid_arguments_raise(arguments: Any, match: str) -> None:
     model = classifier()
     with pytest.raises(ValueError, match=match):
         training.freeze(model, **arguments)
     assert len(model.trainable_weights) == len(model.weights)
 
 
-def test_a_model_with_adapters_is_refused():
+def test_model_with_adapters_raises() -> None:
     model = classifier()
     training.enable_lora(model, 2)
     for function in (training.freeze, training.unfreeze):

@@ -1,4 +1,8 @@
-"""Rates of their own: beside Keras's optimizers, one for each variable."""
+"""Layer-wise learning rates, compared with one Keras optimizer per variable."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,18 +20,17 @@ from fine_tuned import (
 from tensors import array, fill_weights, normal
 
 from keras_attn import training
-from keras_attn.training import LayerwiseOptimizer
-from keras_attn.training.fine_tuning import layerwise_decay
+from keras_attn.training import LayerwiseOptimizer, layerwise_decay
 
 FACTORS = {"a": 1.0, "b": 0.5, "c": 0.0, "d": 2.0}
 
 
-def schedule(factor):
+def schedule(factor: float) -> keras.optimizers.schedules.LearningRateSchedule:
     rates = [0.1 * factor, 0.05 * factor]
     return keras.optimizers.schedules.PiecewiseConstantDecay([3], rates)
 
 
-def constant(factor):
+def constant(factor: float) -> float:
     return 0.1 * factor
 
 
@@ -46,13 +49,13 @@ OPTIMIZERS = {
 }
 
 
-def variables():
-    made = []
+def variables() -> list[keras.Variable]:
+    created = []
     for i, name in enumerate(FACTORS):
         with keras.name_scope(name):
             value = normal(3, 2, seed=i)
-            made.append(keras.Variable(value, dtype="float32", name="weight"))
-    return made
+            created.append(keras.Variable(value, dtype="float32", name="weight"))
+    return created
 
 
 @pytest.mark.parametrize(
@@ -65,13 +68,15 @@ def variables():
         pytest.param("adamw", constant, marks=pytest.mark.every_backend),
     ],
 )
-def test_each_variable_learns_as_with_an_optimizer_of_its_own(name, rate):
+def test_updates_equal_one_optimizer_per_variable(
+    name: str, rate: Callable[[float], Any]
+) -> None:
     optimizer = LayerwiseOptimizer(
         OPTIMIZERS[name](rate), {f"^{x}/": factor for x, factor in FACTORS.items()}
     )
-    ours, theirs = variables(), variables()
-    optimizer.build(ours)
-    alone = [
+    actual, expected = variables(), variables()
+    optimizer.build(actual)
+    separate = [
         OPTIMIZERS[name](lambda x, f=factor: rate(x * f)) for factor in FACTORS.values()
     ]
     for step in range(6):
@@ -80,31 +85,31 @@ def test_each_variable_learns_as_with_an_optimizer_of_its_own(name, rate):
             for i in range(len(FACTORS))
         ]
         optimizer.apply(gradients)
-        for each, gradient, variable in zip(alone, gradients, theirs):
-            each.apply([gradient], [variable])
-        for found, expected in zip(ours, theirs):
+        for inner, gradient, variable in zip(separate, gradients, expected):
+            inner.apply([gradient], [variable])
+        for variable, other in zip(actual, expected):
             np.testing.assert_allclose(
-                array(found), array(expected), rtol=2e-5, atol=1e-6
+                array(variable), array(other), rtol=2e-5, atol=1e-6
             )
-    assert np.array_equal(array(ours[2]), normal(3, 2, seed=2))
+    assert np.array_equal(array(actual[2]), normal(3, 2, seed=2))
 
 
-def test_a_global_norm_is_of_all_gradients():
-    ours, theirs = variables(), variables()
+def test_global_norm_is_over_all_gradients() -> None:
+    actual, expected = variables(), variables()
     optimizer = LayerwiseOptimizer(
         keras.optimizers.SGD(1.0, global_clipnorm=0.1), {"^b/": 0.5}
     )
     plain = keras.optimizers.SGD(1.0, global_clipnorm=0.1)
     gradients = [keras.ops.ones((3, 2)) for _ in FACTORS]
-    before = [array(v) for v in ours]
-    optimizer.apply(gradients, ours)
-    plain.apply(gradients, theirs)
-    for i, (found, expected) in enumerate(zip(ours, theirs)):
-        step = (array(expected) - before[i]) * (0.5 if i == 1 else 1.0)
-        np.testing.assert_allclose(array(found) - before[i], step, atol=1e-6)
+    before = [array(v) for v in actual]
+    optimizer.apply(gradients, actual)
+    plain.apply(gradients, expected)
+    for i, (variable, other) in enumerate(zip(actual, expected)):
+        step = (array(other) - before[i]) * (0.5 if i == 1 else 1.0)
+        np.testing.assert_allclose(array(variable) - before[i], step, atol=1e-6)
 
 
-def test_what_is_left_out_of_decay():
+def test_variables_excluded_from_weight_decay() -> None:
     optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     layerwise = LayerwiseOptimizer(optimizer, {"kernel": 0.5})
@@ -120,7 +125,7 @@ def test_what_is_left_out_of_decay():
 
 
 @pytest.mark.on_pytorch
-def test_fit_save_and_go_on(tmp_path):
+def test_fit_save_and_resume(tmp_path: Path) -> None:
     model = classifier()
     factors = {"^(embedding|position|norm)/": 0.0, **layerwise_decay(model, 0.5)}
     cosine = keras.optimizers.schedules.CosineDecay(0.02, 40)
@@ -131,15 +136,15 @@ def test_fit_save_and_go_on(tmp_path):
     assert {path.split("/")[0] for path in changed(model, before)} == {
         *("encoder_0", "encoder_1", "logits")
     }
-    again = saved_and_loaded(model, tmp_path)
-    assert len(again.optimizer.variables) == len(model.optimizer.variables)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
     fitted(model)
-    fitted(again)
+    fitted(loaded)
     for path, value in values(model).items():
-        np.testing.assert_allclose(values(again)[path], value, atol=1e-6)
+        np.testing.assert_allclose(values(loaded)[path], value, atol=1e-6)
 
 
-def dense_model(jit_compile):
+def dense_model(jit_compile: bool) -> keras.Model:
     model = keras.Sequential(
         [
             keras.Input((6,)),
@@ -152,15 +157,15 @@ def dense_model(jit_compile):
     return compiled(model, optimizer, jit_compile)
 
 
-def test_compiled_equals_uncompiled():
+def test_compiled_equals_uncompiled() -> None:
     models = [dense_model(jit_compile) for jit_compile in (False, True)]
     for model in models:
         fitted(model)
-    for found, expected in zip(*(model.weights for model in models)):
-        np.testing.assert_allclose(array(found), array(expected), atol=1e-5)
+    for weight, expected in zip(*(model.weights for model in models)):
+        np.testing.assert_allclose(array(weight), array(expected), atol=1e-5)
 
 
-def test_callbacks_set_the_rate():
+def test_callbacks_set_the_learning_rate() -> None:
     model = dense_model(False)
     before = values(model)
     callback = keras.callbacks.LearningRateScheduler(lambda epoch: 0.0)
@@ -168,7 +173,7 @@ def test_callbacks_set_the_rate():
     assert changed(model, before) == set()
 
 
-def test_decay_from_the_head_down():
+def test_layerwise_decay_factors() -> None:
     model = classifier()
     factors = layerwise_decay(model, 0.5)
     assert factors == {
@@ -181,15 +186,17 @@ def test_decay_from_the_head_down():
     }
     optimizer = LayerwiseOptimizer("adam", factors)
     optimizer.build(model.trainable_variables)
-    found = dict(zip((v.path for v in model.trainable_variables), optimizer._factors))
-    assert found["encoder_0/self_attention/query/kernel"] == 0.25
-    assert found["logits/bias"] == 1
+    factor_of = dict(
+        zip((v.path for v in model.trainable_variables), optimizer._factors)
+    )
+    assert factor_of["encoder_0/self_attention/query/kernel"] == 0.25
+    assert factor_of["logits/bias"] == 1
     training.enable_lora(model, 2)
     assert layerwise_decay(model, 0.5) == factors
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="wraps no other"):
+def test_invalid_arguments_raise() -> None:
+    with pytest.raises(ValueError, match="wraps no other optimizer.*Received"):
         LayerwiseOptimizer(
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), {}
         )
@@ -205,5 +212,5 @@ def test_bad_arguments():
     for name, tower in zip("ab", towers):
         tower.name = name
     both = keras.Model(inputs, keras.layers.add([tower(inputs) for tower in towers]))
-    with pytest.raises(ValueError, match="several layers of the paths .*encoder_0"):
+    with pytest.raises(ValueError, match="several layers with the paths .*encoder_0"):
         layerwise_decay(both, 0.5)

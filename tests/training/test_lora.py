@@ -1,4 +1,8 @@
-"""Low-rank adapters: what trains, what comes out of files, and the way off again."""
+"""Low-rank adapters: training, saving, merging and removal."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,12 +26,12 @@ ADAPTED = [
 ]
 
 
-def adapters(paths):
+def adapters(paths: Iterable[str]) -> set[str]:
     return {f"{path}/lora_kernel_{x}" for path in paths for x in "ab"}
 
 
-def with_adapters(model, seed=5, **kwargs):
-    """The model with adapters that are not zeros."""
+def with_adapters(model: keras.Model, seed: int = 5, **kwargs: Any) -> keras.Model:
+    """Add adapters with random values to a model."""
     training.enable_lora(model, 2, alpha=6, **kwargs)
     for i, weight in enumerate(w for w in model.weights if "lora" in w.name):
         weight.assign(0.3 * normal(*weight.shape, seed=seed + i))
@@ -35,7 +39,7 @@ def with_adapters(model, seed=5, **kwargs):
 
 
 @pytest.mark.every_backend
-def test_trained_saved_trained_on_and_merged(tmp_path):
+def test_train_save_resume_and_merge(tmp_path: Path) -> None:
     model = classifier()
     ids, _ = data()
     plain, before = array(model(ids)), values(model)
@@ -47,26 +51,26 @@ def test_trained_saved_trained_on_and_merged(tmp_path):
     trained = adapters(ADAPTED) | {"logits/kernel", "logits/bias"}
     assert changed(model, before) == trained
 
-    again = saved_and_loaded(model, tmp_path)
-    assert_equal(again(ids), model(ids))
-    assert {w.path for w in again.trainable_weights} == trained
-    saved = values(again)
-    losses += fitted(again)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert_equal(loaded(ids), model(ids))
+    assert {w.path for w in loaded.trainable_weights} == trained
+    saved = values(loaded)
+    losses += fitted(loaded)
     assert losses[3] < losses[2] < losses[1] < losses[0]
-    assert changed(again, saved) == trained
+    assert changed(loaded, saved) == trained
 
-    expected = array(again(ids))
-    training.merge_lora(again)
-    assert_close(again(ids), expected)
-    assert set(values(again)) == set(before)
-    assert len(again.trainable_weights) == len(again.weights)
-    assert changed(again, before) == {
+    expected = array(loaded(ids))
+    training.merge_lora(loaded)
+    assert_close(loaded(ids), expected)
+    assert set(values(loaded)) == set(before)
+    assert len(loaded.trainable_weights) == len(loaded.weights)
+    assert changed(loaded, before) == {
         *(f"{path}/kernel" for path in ADAPTED),
         *("logits/kernel", "logits/bias"),
     }
 
 
-def test_taken_off_the_model_is_what_it_was():
+def test_remove_restores_the_model() -> None:
     model = classifier()
     ids, _ = data()
     plain, before = array(model(ids)), values(model)
@@ -82,17 +86,17 @@ def test_taken_off_the_model_is_what_it_was():
     assert_equal(model(ids), plain)
 
 
-def test_the_kernel_of_before_comes_out_of_the_file(tmp_path):
+def test_saved_model_contains_the_original_kernel(tmp_path: Path) -> None:
     model = classifier()
     before = values(model)
     with_adapters(model)
-    again = saved_and_loaded(model, tmp_path)
-    training.remove_lora(again)
-    assert changed(again, before) == set()
+    loaded = saved_and_loaded(model, tmp_path)
+    training.remove_lora(loaded)
+    assert changed(loaded, before) == set()
 
 
 @pytest.mark.parametrize("file", ["model.keras", "model.weights.h5"])
-def test_weights_alone(file, tmp_path):
+def test_loading_weights_with_and_without_adapters(file: str, tmp_path: Path) -> None:
     model = with_adapters(classifier())
     ids, _ = data()
     path = tmp_path / file
@@ -111,21 +115,21 @@ def test_weights_alone(file, tmp_path):
         other.load_weights(path)
 
 
-def test_a_file_without_adapters_lets_them_begin(tmp_path):
+def test_loading_weights_without_adapters_resets_them(tmp_path: Path) -> None:
     model = classifier()
     model.save_weights(tmp_path / "model.weights.h5")
-    again = with_adapters(classifier(seed=1))
-    again.load_weights(tmp_path / "model.weights.h5")
+    loaded = with_adapters(classifier(seed=1))
+    loaded.load_weights(tmp_path / "model.weights.h5")
     ids, _ = data()
-    assert_close(again(ids), model(ids))
-    before = values(again)
-    fitted(compiled(again))
-    assert {path for path in changed(again, before) if "kernel_b" in path} == {
+    assert_close(loaded(ids), model(ids))
+    before = values(loaded)
+    fitted(compiled(loaded))
+    assert {path for path in changed(loaded, before) if "kernel_b" in path} == {
         path for path in adapters(ADAPTED) if path.endswith("_b")
     }
 
 
-def test_half_precision_is_not_rounded_in_files_and_merging(tmp_path):
+def test_half_precision_kernels_are_saved_and_merged_in_float32(tmp_path: Path) -> None:
     inputs = keras.Input((None, 8))
     layer = layers.MultiHeadSelfAttention(2, dtype="mixed_bfloat16", name="attention")
     model = keras.Model(inputs, layer(inputs))
@@ -133,10 +137,10 @@ def test_half_precision_is_not_rounded_in_files_and_merging(tmp_path):
     before = values(model)
     with_adapters(model)
     kernel = before["attention/query/kernel"]
-    found = {w.path: array(w) for w in model.weights}
+    weights = {w.path: array(w) for w in model.weights}
     product = np.tensordot(
-        found["attention/query/lora_kernel_a"],
-        found["attention/query/lora_kernel_b"],
+        weights["attention/query/lora_kernel_a"],
+        weights["attention/query/lora_kernel_b"],
         1,
     )
     model.save_weights(tmp_path / "model.weights.h5")
@@ -148,7 +152,7 @@ def test_half_precision_is_not_rounded_in_files_and_merging(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("first", "second"), ("same", "same")])
-def test_attention_that_a_block_was_given(names, tmp_path):
+def test_attention_passed_to_a_block(names: tuple[str, str], tmp_path: Path) -> None:
     source, target = keras.Input((None, 4)), keras.Input((None, 4))
     block = layers.TransformerDecoder(
         6,
@@ -160,24 +164,24 @@ def test_attention_that_a_block_was_given(names, tmp_path):
     model = keras.Model([target, source], block(target, source))
     with_adapters(model, pattern="query$")
     inputs = [normal(2, 3, 4), normal(2, 5, 4, seed=1)]
-    again = saved_and_loaded(model, tmp_path)
-    assert_equal(again(inputs), model(inputs))
-    assert [w.name for w in again.trainable_weights] == [
+    loaded = saved_and_loaded(model, tmp_path)
+    assert_equal(loaded(inputs), model(inputs))
+    assert [w.name for w in loaded.trainable_weights] == [
         *("lora_kernel_a", "lora_kernel_b") * 2
     ]
 
 
-def test_generation_uses_the_adapters_of_now():
+def test_generation_uses_the_current_adapters() -> None:
     model = models.causal_language_model(
         VOCABULARY, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
     )
     fill_weights(model)
 
-    def generated():
-        found = decoding.generate(
-            model, {"target": [[2, 5]]}, max_new_tokens=12, jit_compile=False
+    def generated() -> tuple[list[Any], np.ndarray]:
+        output = decoding.generate(
+            model, {"token_ids": [[2, 5]]}, max_new_tokens=12, jit_compile=False
         )
-        return array(found["token_ids"]).tolist(), array(found["scores"])
+        return array(output["token_ids"]).tolist(), array(output["scores"])
 
     plain = generated()
     with_adapters(model, pattern="self_attention|feed_forward")
@@ -190,7 +194,9 @@ def test_generation_uses_the_adapters_of_now():
 
 
 @pytest.mark.parametrize("function", [training.merge_lora, training.remove_lora])
-def test_what_was_traced_with_adapters_goes_on_without(function):
+def test_functions_traced_with_adapters_work_after_removal(
+    function: Callable[..., Any],
+) -> None:
     model = with_adapters(classifier())
     ids, _ = data()
     tf = pytest.importorskip("tensorflow")
@@ -210,18 +216,18 @@ def test_what_was_traced_with_adapters_goes_on_without(function):
         ({"rank": 2, "pattern": "embedding"}, "layer 'embedding', a TokenEmbedding"),
     ],
 )
-def test_bad_arguments(arguments, match):
+def test_invalid_arguments_raise(arguments: Any, match: str) -> None:
     model = classifier()
     with pytest.raises(ValueError, match=match):
         training.enable_lora(model, **arguments)
     assert set(values(model)) == set(values(classifier()))
 
 
-def test_models_that_cannot_have_adapters():
+def test_unsupported_models_raise() -> None:
     model = with_adapters(classifier())
     with pytest.raises(ValueError, match="no adapters yet.*encoder_0"):
         training.enable_lora(model, 2)
-    with pytest.raises(ValueError, match="pruned: `merge_lora`.*encoder_0/self_att"):
+    with pytest.raises(ValueError, match="pruned: call `merge_lora`.*encoder_0/self_att"):
         inspection.prune_heads(model, {"encoder_0": [0]})
     training.remove_lora(model)
     for function in (training.merge_lora, training.remove_lora):
@@ -238,7 +244,7 @@ def test_models_that_cannot_have_adapters():
         ({"kernel_constraint": "non_neg"}, "attention/query', constraint"),
     ],
 )
-def test_layers_that_cannot_have_adapters(arguments, match):
+def test_unsupported_layers_raise(arguments: Any, match: str) -> None:
     inputs = keras.Input((None, 4))
     attention = layers.MultiHeadSelfAttention(2, name="attention", **arguments)
     model = keras.Model(inputs, attention(inputs))

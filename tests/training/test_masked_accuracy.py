@@ -1,3 +1,5 @@
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -6,11 +8,11 @@ from keras import ops
 from keras_attn.training import MaskedAccuracy
 
 
-def one_hot(ids, classes=5):
+def one_hot(ids: Any, classes: int = 5) -> np.ndarray:
     return np.eye(classes, dtype="float32")[np.array(ids)]
 
 
-def test_counts_tokens_over_all_batches_without_padding():
+def test_counts_tokens_over_all_batches_without_padding() -> None:
     metric = MaskedAccuracy()
     metric.update_state(np.array([[1, 2, 0]]), one_hot([[1, 3, 0]]))
     assert float(metric.result()) == 0.5
@@ -22,7 +24,7 @@ def test_counts_tokens_over_all_batches_without_padding():
     assert float(metric.result()) == 0
 
 
-def test_equals_keras_accuracy_on_the_real_tokens():
+def test_equals_keras_accuracy_on_the_real_tokens() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(7, 13, 5)).astype("float32")
     targets = rng.integers(0, 5, (7, 13))
@@ -36,7 +38,7 @@ def test_equals_keras_accuracy_on_the_real_tokens():
         assert float(metric.result()) == pytest.approx(float(stock.result()), rel=1e-6)
 
 
-def test_row_weights_and_another_padding_id():
+def test_weights_per_batch_element_and_custom_padding_id() -> None:
     metric = MaskedAccuracy(padding_id=-1)
     targets = np.array([[0, 1], [2, -1]])
     logits = one_hot([[0, 0], [2, 0]])
@@ -44,7 +46,7 @@ def test_row_weights_and_another_padding_id():
     assert float(metric.result()) == pytest.approx((1 + 3) / (2 + 3))
 
 
-def test_all_padding_is_zero_and_counts_for_nothing():
+def test_padding_alone_has_accuracy_zero_and_no_weight() -> None:
     metric = MaskedAccuracy()
     metric.update_state(np.zeros((2, 3), "int32"), one_hot(np.zeros((2, 3), int)))
     assert float(metric.result()) == 0
@@ -53,7 +55,7 @@ def test_all_padding_is_zero_and_counts_for_nothing():
 
 
 @pytest.mark.parametrize("floatx", ["float16", "bfloat16"])
-def test_counts_do_not_saturate_in_half_precision(floatx):
+def test_counts_do_not_saturate_in_half_precision(floatx: str) -> None:
     before = keras.config.floatx()
     keras.config.set_floatx(floatx)
     try:
@@ -68,26 +70,27 @@ def test_counts_do_not_saturate_in_half_precision(floatx):
         keras.config.set_floatx(before)
 
 
-def test_implicit_mask_on_the_logits_changes_nothing():
+def test_implicit_mask_on_the_logits_changes_nothing() -> None:
     inputs = keras.Input((4,), dtype="int32")
     table = keras.layers.Embedding(
         5, 5, mask_zero=True, embeddings_initializer="identity"
     )
     model = keras.Model(inputs, table(inputs))
     model.compile(loss=lambda y, x: ops.mean(x), metrics=[MaskedAccuracy()])
-    # Input 0 is masked there, its target is real; and the other way round.
+    # The first two inputs are masked but their targets are real; for the last token
+    # it is the other way round.
     source, targets = np.array([[0, 0, 3, 4]]), np.array([[1, 2, 3, 0]])
     logs = model.evaluate(source, targets, verbose=0, return_dict=True)
     assert logs["accuracy"] == pytest.approx(1 / 3)
 
 
-def test_config_round_trip():
+def test_config_round_trip() -> None:
     metric = MaskedAccuracy(padding_id=3, name="acc")
-    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
-    assert type(again) is MaskedAccuracy
-    assert again.get_config() == metric.get_config()
+    restored = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(restored) is MaskedAccuracy
+    assert restored.get_config() == metric.get_config()
 
 
-def test_refuses_one_hot_targets():
+def test_one_hot_targets_raise() -> None:
     with pytest.raises(ValueError, match=r"y_true.shape=\(2, 3, 5\)"):
         MaskedAccuracy().update_state(np.ones((2, 3, 5)), ops.zeros((2, 3, 5)))

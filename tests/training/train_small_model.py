@@ -1,10 +1,11 @@
-"""Trains a tiny tagger with the schedule, loss and metric; prints what happened.
+"""Training of a small tagger with the schedule, loss and metric; prints the results.
 
-Run by the tests in processes of their own, one a backend, and once on two replicas.
+The tests run this script in subprocesses, one per backend, and once on two replicas.
 """
 
 import json
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from keras_attn.training import (
 B, T, V = 8, 5, 7
 
 
-def data():
+def data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     targets = rng.integers(1, V, (B, T))
     targets[:, 3:] = 0
@@ -26,7 +27,7 @@ def data():
     return logits, targets.astype("int32")
 
 
-def small_model(jit, optimizer=None):
+def small_model(jit: bool, optimizer: Any = None) -> keras.Model:
     model = keras.Sequential([keras.Input((T, V)), keras.layers.Dense(V)])
     model.set_weights([np.eye(V, dtype="float32"), np.zeros(V, "float32")])
     if optimizer is None:
@@ -36,13 +37,15 @@ def small_model(jit, optimizer=None):
     return model
 
 
-def train(jit, optimizer=None, epochs=4):
+def train(
+    jit: bool, optimizer: Any = None, epochs: int = 4
+) -> tuple[keras.Model, dict[str, list[float]]]:
     model = small_model(jit, optimizer)
     history = model.fit(*data(), batch_size=B, epochs=epochs, verbose=0).history
     return model, history
 
 
-def main(mode):
+def main(mode: str) -> None:
     import contextlib
 
     scope = contextlib.nullcontext()

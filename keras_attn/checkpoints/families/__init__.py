@@ -1,8 +1,9 @@
-"""The families of published models, by the `model_type` of their config."""
+"""Families of published models, by `model_type` in their config."""
 
 from keras_attn.checkpoints.families import bart, bert, gpt2, llama, t5, vit
+from keras_attn.checkpoints.family import Family
 
-FAMILIES = {
+FAMILIES: dict[str, Family] = {
     family.name: family
     for module in (bart, bert, gpt2, llama, t5, vit)
     for family in module.FAMILIES

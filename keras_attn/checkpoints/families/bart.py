@@ -1,109 +1,139 @@
-"""BART and Marian: the paper's encoder and decoder, for text to text."""
+"""BART and Marian: the original Transformer for text-to-text tasks."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attn import layers
-from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Dropped, Kernel, entries, numbered
+from keras_attn.checkpoints.activations import get_activation
+from keras_attn.checkpoints.family import BuildOptions, Family, ids_input
+from keras_attn.checkpoints.folder import Config
+from keras_attn.checkpoints.weight_map import (
+    Entry,
+    Layout,
+    Matrix,
+    SkippedRows,
+    block_modules,
+    map_weights,
+)
 from keras_attn.layers.embedding.output_bias import OutputBias
 
 __all__ = ["FAMILIES"]
 
-_SIDES = {
-    "source": ("encoder", layers.TransformerEncoder),
-    "target": ("decoder", layers.TransformerDecoder),
-}
-# BART's tables of positions begin with rows that are never read.
-_UNREAD_POSITIONS = 2
+_STACKS = {"source": "encoder", "target": "decoder"}
+# The first rows of BART's position tables are not used.
+_NUM_UNUSED_POSITIONS = 2
 
 
-def _shares_embedding(config):
+def _shares_embedding(config: Config) -> bool:
     tied = config.get("tie_word_embeddings", True)
     return tied and config.get("share_encoder_decoder_embeddings", True)
 
 
-def _embeddings(config, has_head):
-    """Those of source and target, which may be one."""
+def _embeddings(
+    config: Config, has_head: bool
+) -> tuple[layers.TokenEmbedding, layers.TokenEmbedding]:
+    """Return the embeddings of source and target, which can be the same layer."""
 
-    def embedding(size, name, **options):
-        # No padding: it is the token that most targets begin with.
+    def embedding(size: int, name: str, **options: Any) -> layers.TokenEmbedding:
+        # No padding id: most targets start with the padding token.
         scale = config.get("scale_embedding", False)
         return layers.TokenEmbedding(
             size, config["d_model"], scale, padding_id=None, name=name, **options
         )
 
     if _shares_embedding(config):
-        return (embedding(config["vocab_size"], "embedding"),) * 2
+        shared = embedding(config["vocab_size"], "embedding")
+        return shared, shared
     source = embedding(config["vocab_size"], "source_embedding")
     size = config.get("decoder_vocab_size") or config["vocab_size"]
     tied = not has_head or config.get("tie_word_embeddings", True)
     return source, embedding(size, "target_embedding", tie_weights=tied)
 
 
-def _build(kind, config, task, options):
-    """Each branch normalized after its sum; embeddings too, in BART."""
+def _dropout_rate(config: Config, options: BuildOptions, name: str) -> float:
+    return config.get(name, 0.0) if options.dropout is None else options.dropout
 
-    def rate(name):
-        return config.get(name, 0.0) if options.dropout is None else options.dropout
 
-    def embed(embedding, ids, side):
-        x = embedding(ids)
-        name = f"{side}_position"
-        if kind == "marian":
-            x = layers.SinusoidalPositionEmbedding(interleaved=False, name=name)(x)
-        else:
-            length = config["max_position_embeddings"]
-            x = layers.PositionEmbedding(length, name=name)(x)
-            norm = keras.layers.LayerNormalization(epsilon=1e-5, name=f"{side}_norm")
-            x = norm(x)
-        return keras.layers.Dropout(rate("dropout"), name=f"{side}_dropout")(x)
+def _embed(
+    kind: str,
+    config: Config,
+    options: BuildOptions,
+    side: str,
+    embedding: layers.TokenEmbedding,
+    token_ids: keras.KerasTensor,
+) -> keras.KerasTensor:
+    """Apply the token and position embeddings of one side, `(B, T)` to `(B, T, D)`."""
+    x = embedding(token_ids)
+    name = f"{side}_position"
+    if kind == "marian":
+        x = layers.SinusoidalPositionEmbedding(interleaved=False, name=name)(x)
+    else:
+        length = config["max_position_embeddings"]
+        x = layers.PositionEmbedding(length, name=name)(x)
+        norm = keras.layers.LayerNormalization(epsilon=1e-5, name=f"{side}_norm")
+        x = norm(x)
+    rate = _dropout_rate(config, options, "dropout")
+    return keras.layers.Dropout(rate, name=f"{side}_dropout")(x)
 
-    def block(side, i):
-        stack, block_class = _SIDES[side]
-        heads = config[f"{stack}_attention_heads"]
-        middle = config[f"{stack}_ffn_dim"]
-        attention_rate = rate("attention_dropout")
-        parts = {
-            "attention": layers.MultiHeadSelfAttention(
-                heads, dropout=attention_rate, name="self_attention"
-            ),
-            "feed_forward": layers.FeedForward(
-                middle,
-                activation=named(config["activation_function"]),
-                dropout=rate("activation_dropout"),
-                name="feed_forward",
-            ),
-        }
-        if side == "target":
-            parts["cross_attention"] = layers.CrossAttention(
-                heads, dropout=attention_rate, name="cross_attention"
-            )
-        return block_class(
-            middle, heads, dropout=rate("dropout"), name=f"{stack}_{i}", **parts
+
+def _block(
+    config: Config, options: BuildOptions, side: str, i: int
+) -> layers.TransformerEncoder | layers.TransformerDecoder:
+    """Return a post-norm block of the encoder or the decoder."""
+    stack = _STACKS[side]
+    heads = config[f"{stack}_attention_heads"]
+    intermediate_dim = config[f"{stack}_ffn_dim"]
+    attention_dropout = _dropout_rate(config, options, "attention_dropout")
+    parts: dict[str, Any] = {
+        "attention": layers.MultiHeadSelfAttention(
+            heads, dropout=attention_dropout, name="self_attention"
+        ),
+        "feed_forward": layers.FeedForward(
+            intermediate_dim,
+            activation=get_activation(config["activation_function"]),
+            dropout=_dropout_rate(config, options, "activation_dropout"),
+            name="feed_forward",
+        ),
+    }
+    block_class = layers.TransformerEncoder
+    if side == "target":
+        block_class = layers.TransformerDecoder
+        parts["cross_attention"] = layers.CrossAttention(
+            heads, dropout=attention_dropout, name="cross_attention"
         )
+    dropout = _dropout_rate(config, options, "dropout")
+    return block_class(
+        intermediate_dim, heads, dropout=dropout, name=f"{stack}_{i}", **parts
+    )
 
+
+def _build(
+    kind: str, config: Config, task: str, options: BuildOptions
+) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
+    """Return the inputs and the output of a model."""
     has_head = task == "translation"
     source_embedding, target_embedding = _embeddings(config, has_head)
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    keep = ops.not_equal(source, config["pad_token_id"])
-    encoded = embed(source_embedding, source, "source")
+    source = ids_input("source")
+    target = ids_input("target")
+    padding_mask = ops.not_equal(source, config["pad_token_id"])
+    encoded = _embed(kind, config, options, "source", source_embedding, source)
     for i in range(config["encoder_layers"]):
-        encoded = block("source", i)(encoded, padding_mask=keep)
-    x = embed(target_embedding, target, "target")
+        block = _block(config, options, "source", i)
+        encoded = block(encoded, padding_mask=padding_mask)
+    x = _embed(kind, config, options, "target", target_embedding, target)
     for i in range(config["decoder_layers"]):
-        x = block("target", i)(x, encoded, encoder_padding_mask=keep)
+        block = _block(config, options, "target", i)
+        x = block(x, encoded, encoder_padding_mask=padding_mask)
     if has_head:
         x = OutputBias(name="logits")(target_embedding(x, reverse=True))
     return {"source": source, "target": target}, x
 
 
-# Layers of ours and modules of theirs.
-_BLOCK = {
+# From keras_attn layers to the modules of `transformers`.
+_BLOCK_MODULES = {
     "self_attention/query": "self_attn.q_proj",
     "self_attention/key": "self_attn.k_proj",
     "self_attention/value": "self_attn.v_proj",
@@ -120,41 +150,45 @@ _BLOCK = {
 }
 
 
-def _names(model, config, task):
+def _weight_map(model: keras.Model, config: Config, task: str) -> list[Entry]:
     modules = {
         "embedding": "model.shared",
         "target_embedding/reverse_embeddings": "lm_head.weight",
         "logits/bias": "final_logits_bias",
     }
-    # Theirs is a matrix of one row.
-    layouts = {"logits/bias": Kernel(inputs=0, turned=False)}
-    for side, (stack, _) in _SIDES.items():
-        theirs = f"model.{stack}"
-        modules[f"{side}_embedding"] = f"{theirs}.embed_tokens"
-        modules[f"{side}_position"] = f"{theirs}.embed_positions"
-        modules[f"{side}_norm"] = f"{theirs}.layernorm_embedding"
-        layouts[f"{side}_position/embeddings"] = Dropped(_UNREAD_POSITIONS)
-        count = config[f"{stack}_layers"]
-        modules |= numbered(f"{stack}_", f"{theirs}.layers.", count, _BLOCK)
-    return entries(model, modules, layouts=layouts)
+    # The bias is stored as a matrix with one row.
+    layouts: dict[str, Layout] = {
+        "logits/bias": Matrix(num_input_axes=0, transposed=False)
+    }
+    for side, stack in _STACKS.items():
+        module = f"model.{stack}"
+        modules[f"{side}_embedding"] = f"{module}.embed_tokens"
+        modules[f"{side}_position"] = f"{module}.embed_positions"
+        modules[f"{side}_norm"] = f"{module}.layernorm_embedding"
+        layouts[f"{side}_position/embeddings"] = SkippedRows(_NUM_UNUSED_POSITIONS)
+        num_blocks = config[f"{stack}_layers"]
+        modules |= block_modules(
+            f"{stack}_", f"{module}.layers.", num_blocks, _BLOCK_MODULES
+        )
+    return map_weights(model, modules, layouts=layouts)
 
 
-def _family(kind, tasks):
+def _family(kind: str, tasks: dict[str, str]) -> Family:
     return Family(
         kind,
         tasks,
         functools.partial(_build, kind),
-        _names,
-        base="model.",
-        heads=(
+        _weight_map,
+        base_prefix="model.",
+        head_prefixes=(
             *("final_logits_bias", "lm_head."),
-            # Copies of what is shared; and what would be, where nothing is.
+            # Copies of the shared embedding, and an unused one if nothing is shared.
             *("encoder.embed_tokens.", "decoder.embed_tokens.", "shared."),
         ),
-        # Marian's positions are sines and cosines: read only where they are learned.
-        buffers=("embed_positions.weight", "coder.version"),
-        fresh=("logits",),
-        # One matrix where it is shared, of which a file may have any name.
+        # Marian's sinusoidal positions; learned positions have an entry.
+        ignored_suffixes=("embed_positions.weight", "coder.version"),
+        new_layers=("logits",),
+        # A file can store the shared embedding under any of these names.
         aliases=(
             ("shared.weight", "decoder.embed_tokens.weight"),
             ("shared.weight", "encoder.embed_tokens.weight"),

@@ -1,21 +1,34 @@
-"""BERT, RoBERTa and DistilBERT: one encoder, three ways to name its parts."""
+"""BERT, RoBERTa and DistilBERT: one encoder with three sets of parameter names."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attn import layers
-from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family, untied
-from keras_attn.checkpoints.names import Dropped, entries, numbered
+from keras_attn.checkpoints.activations import get_activation
+from keras_attn.checkpoints.family import (
+    BuildOptions,
+    Family,
+    ModelInputs,
+    ids_input,
+    untied_head_overrides,
+)
+from keras_attn.checkpoints.folder import Config, Folder
+from keras_attn.checkpoints.weight_map import (
+    Entry,
+    SkippedRows,
+    block_modules,
+    map_weights,
+)
 from keras_attn.layers.embedding.output_bias import OutputBias
 from keras_attn.layers.embedding.pooling import TokenPooling
 
 __all__ = ["FAMILIES"]
 
-# DistilBERT's names for what is in BERT's config, which RoBERTa's is like.
-_DISTILBERT = {
+# From config entries of BERT and RoBERTa to those of DistilBERT.
+_DISTILBERT_ENTRIES = {
     "hidden_size": "dim",
     "intermediate_size": "hidden_dim",
     "num_hidden_layers": "n_layers",
@@ -27,8 +40,8 @@ _DISTILBERT = {
 }
 
 
-# What a config may leave out.
-_USUAL = {
+# Values of entries that a config can omit.
+_DEFAULTS = {
     "layer_norm_eps": 1e-12,
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
@@ -37,54 +50,64 @@ _USUAL = {
 }
 
 
-def _settings(kind, folder):
+def _config_overrides(kind: str, folder: Folder) -> dict[str, Any]:
     if folder.config.get("is_decoder"):
         raise ValueError(
-            "A model of this family that is a decoder, where tokens see what comes "
-            f"before them alone, is not supported. Received: {kind}, is_decoder=True"
+            "A causal decoder of this family is not supported. "
+            f"Received: model_type={kind!r}, is_decoder=True"
         )
     head = _HEADS[kind]["embedding/reverse_embeddings"]
-    return untied(head, f"{kind}.embeddings.word_embeddings.weight")(folder)
+    embedding = f"{kind}.embeddings.word_embeddings.weight"
+    return untied_head_overrides(head, embedding)(folder)
 
 
-def _build(kind, config, task, options):
-    """The paper's encoder, each branch normalized after its sum, and a head."""
+def _complete_config(kind: str, config: Config) -> Config:
+    """Return a config with the entries of BERT and with default values."""
     if kind == "distilbert":
-        config = type(config)(config)
-        optional = {*_USUAL, "classifier_dropout"}
+        config = Config(config)
+        optional = {*_DEFAULTS, "classifier_dropout"}
         config.update(
-            (ours, config[theirs])
-            for ours, theirs in _DISTILBERT.items()
-            if theirs in config or ours not in optional
+            (name, config[distilbert_name])
+            for name, distilbert_name in _DISTILBERT_ENTRIES.items()
+            if distilbert_name in config or name not in optional
         )
         config.update(layer_norm_eps=1e-12, type_vocab_size=0)
-    config = type(config)({**_USUAL, **config})
-    width, epsilon = config["hidden_size"], config["layer_norm_eps"]
+    return Config({**_DEFAULTS, **config})
+
+
+def _build(
+    kind: str, config: Config, task: str, options: BuildOptions
+) -> tuple[ModelInputs, keras.KerasTensor]:
+    """Return the inputs and the output of a model.
+
+    The model consists of embeddings, post-norm encoder blocks and the head of the task.
+    """
+    config = _complete_config(kind, config)
+    epsilon = config["layer_norm_eps"]
     dropout = attention_dropout = options.dropout
     if dropout is None:
         dropout = config["hidden_dropout_prob"]
         attention_dropout = config["attention_probs_dropout_prob"]
-    padding_id = config.get("pad_token_id") or 0
 
-    tokens = inputs = keras.Input((None,), dtype="int32", name="tokens")
+    token_ids = inputs = ids_input("token_ids")
     embedding = layers.TokenEmbedding(
         config["vocab_size"],
-        width,
-        padding_id=padding_id,
+        config["hidden_size"],
+        padding_id=_padding_id(config),
         tie_weights=task != "masked_language_model"
         or config.get("tie_word_embeddings", True),
         name="embedding",
     )
-    x = embedding(tokens)
-    length = config["max_position_embeddings"] - _unread_positions(kind, config)
+    x = embedding(token_ids)
+    length = config["max_position_embeddings"] - _num_unused_positions(kind, config)
     x = layers.PositionEmbedding(length, name="position")(x)
     if config["type_vocab_size"]:
-        segments = ops.zeros_like(tokens)
-        if options.use_segments:
-            segments = keras.Input((None,), dtype="int32", name="segments")
-            inputs = {"tokens": tokens, "segments": segments}
-        x = layers.PositionEmbedding(config["type_vocab_size"], name="segment")(
-            x, positions=segments
+        token_type_ids = ops.zeros_like(token_ids)
+        if options.use_token_type_ids:
+            token_type_ids = ids_input("token_type_ids")
+            inputs = {"token_ids": token_ids, "token_type_ids": token_type_ids}
+        x = layers.PositionEmbedding(config["type_vocab_size"], name="token_type")(
+            x, positions=token_type_ids
         )
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="norm")(x)
     x = keras.layers.Dropout(dropout, name="dropout")(x)
@@ -98,43 +121,77 @@ def _build(kind, config, task, options):
                 dropout=attention_dropout,
                 name="self_attention",
             ),
-            activation=named(config["hidden_act"]),
+            activation=get_activation(config["hidden_act"]),
             layer_norm_epsilon=epsilon,
             name=f"encoder_{i}",
         )(x)
     if task == "sentence_embedding":
-        keep = ops.not_equal(tokens, padding_id)
-        x = TokenPooling(options.pooling["pooling"], name="pooled")(x, keep)
-        if options.pooling["normalize"]:
-            x = keras.layers.UnitNormalization(name="unit_norm")(x)
+        x = _sentence_embedding(config, options, token_ids, x)
     elif task == "classification":
-        activation = "relu" if kind == "distilbert" else "tanh"
-        last_dropout = config.get("classifier_dropout")
-        if options.dropout is not None or last_dropout is None:
-            last_dropout = dropout
-        x = x[:, 0]
-        if kind == "roberta":
-            x = keras.layers.Dropout(last_dropout, name="first_dropout")(x)
-        x = keras.layers.Dense(width, activation, name="pooler")(x)
-        x = keras.layers.Dropout(last_dropout, name="pooled_dropout")(x)
-        x = keras.layers.Dense(len(config["id2label"]), name="logits")(x)
+        x = _class_logits(kind, config, options, x)
     elif task == "masked_language_model":
-        x = keras.layers.Dense(width, named(config["hidden_act"]), name="head")(x)
-        x = keras.layers.LayerNormalization(epsilon=epsilon, name="head_norm")(x)
-        x = OutputBias(name="head_bias")(embedding(x, reverse=True))
+        x = _token_logits(config, embedding, x)
     return inputs, x
 
 
-def _unread_positions(kind, config):
-    # RoBERTa counts from where it has put padding.
+def _sentence_embedding(
+    config: Config,
+    options: BuildOptions,
+    token_ids: keras.KerasTensor,
+    x: keras.KerasTensor,
+) -> keras.KerasTensor:
+    """Return one vector `(B, D)` per batch element."""
+    assert options.pooling is not None
+    padding_mask = ops.not_equal(token_ids, _padding_id(config))
+    x = TokenPooling(options.pooling["pooling"], name="pooled")(x, padding_mask)
+    if options.pooling["normalize"]:
+        x = keras.layers.UnitNormalization(name="unit_norm")(x)
+    return x
+
+
+def _class_logits(
+    kind: str, config: Config, options: BuildOptions, x: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Return the logits `(B, num_classes)`, computed from the first token."""
+    activation = "relu" if kind == "distilbert" else "tanh"
+    dropout = options.dropout
+    if dropout is None:
+        dropout = config.get("classifier_dropout")
+    if dropout is None:
+        dropout = config["hidden_dropout_prob"]
+    x = x[:, 0]
+    if kind == "roberta":
+        x = keras.layers.Dropout(dropout, name="first_dropout")(x)
+    x = keras.layers.Dense(config["hidden_size"], activation, name="pooler")(x)
+    x = keras.layers.Dropout(dropout, name="pooled_dropout")(x)
+    return keras.layers.Dense(len(config["id2label"]), name="logits")(x)
+
+
+def _token_logits(
+    config: Config, embedding: layers.TokenEmbedding, x: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Return the logits `(B, T, V)` of the token at each position."""
+    activation = get_activation(config["hidden_act"])
+    x = keras.layers.Dense(config["hidden_size"], activation, name="head")(x)
+    epsilon = config["layer_norm_eps"]
+    x = keras.layers.LayerNormalization(epsilon=epsilon, name="head_norm")(x)
+    return OutputBias(name="head_bias")(embedding(x, reverse=True))
+
+
+def _padding_id(config: Config) -> int:
+    return config.get("pad_token_id") or 0
+
+
+def _num_unused_positions(kind: str, config: Config) -> int:
+    # RoBERTa's positions start after the padding id.
     return config["pad_token_id"] + 1 if kind == "roberta" else 0
 
 
-# Layers of ours and modules of theirs.
+# From keras_attn layers to the modules of `transformers`.
 _EMBEDDINGS = {
     "embedding": "word_embeddings",
     "position": "position_embeddings",
-    "segment": "token_type_embeddings",
+    "token_type": "token_type_embeddings",
     "norm": "LayerNorm",
 }
 _BERT_BLOCK = {
@@ -190,23 +247,25 @@ _HEADS = {
 }
 
 
-def _names(kind, model, config, task):
+def _weight_map(
+    kind: str, model: keras.Model, config: Config, task: str
+) -> list[Entry]:
     base = f"{kind}."
     modules = dict(_HEADS[kind])
     if not config.get("tie_word_embeddings", True):
-        # A head of its own has a bias of its own.
+        # The bias belongs to the projection if that is not tied.
         decoder = modules["embedding/reverse_embeddings"]
         modules["head_bias"] = decoder.removesuffix(".weight")
     modules.update({a: f"{base}embeddings.{b}" for a, b in _EMBEDDINGS.items()})
     blocks, block = _BLOCKS[kind]
-    count = config.get("num_hidden_layers") or config["n_layers"]
-    modules |= numbered("encoder_", f"{base}{blocks}.", count, block)
-    unread = _unread_positions(kind, config)
-    layouts = {"position/embeddings": Dropped(unread)} if unread else {}
-    return entries(model, modules, layouts=layouts)
+    num_blocks = config.get("num_hidden_layers") or config["n_layers"]
+    modules |= block_modules("encoder_", f"{base}{blocks}.", num_blocks, block)
+    unused = _num_unused_positions(kind, config)
+    layouts = {"position/embeddings": SkippedRows(unused)} if unused else {}
+    return map_weights(model, modules, layouts=layouts)
 
 
-def _family(kind, spelled):
+def _family(kind: str, class_prefix: str) -> Family:
     tasks = {
         "hidden_states": "Model",
         "sentence_embedding": "Model",
@@ -215,20 +274,20 @@ def _family(kind, spelled):
     }
     return Family(
         kind,
-        {task: spelled + end for task, end in tasks.items()},
+        {task: class_prefix + suffix for task, suffix in tasks.items()},
         functools.partial(_build, kind),
-        functools.partial(_names, kind),
-        base=f"{kind}.",
-        heads=(
+        functools.partial(_weight_map, kind),
+        base_prefix=f"{kind}.",
+        head_prefixes=(
             *("pooler.", "cls.", "classifier.", "lm_head.", "qa_outputs."),
             *("pre_classifier.", "vocab_", "embeddings.position_ids"),
         ),
-        fresh=("pooler", "logits"),
+        new_layers=("pooler", "logits"),
         aliases=(
             (".LayerNorm.weight", ".LayerNorm.gamma"),
             (".LayerNorm.bias", ".LayerNorm.beta"),
         ),
-        settings=functools.partial(_settings, kind),
+        config_overrides=functools.partial(_config_overrides, kind),
     )
 
 

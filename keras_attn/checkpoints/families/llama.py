@@ -1,18 +1,25 @@
-"""Llama, Mistral, Qwen2 and Qwen3: one decoder, of which each has its settings."""
+"""Llama, Mistral, Qwen2 and Qwen3: one decoder with settings for each family."""
 
 import functools
+from typing import Any
 
 import keras
 
 from keras_attn import layers
-from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family, untied
-from keras_attn.checkpoints.names import entries, numbered
+from keras_attn.checkpoints.activations import get_activation
+from keras_attn.checkpoints.family import (
+    BuildOptions,
+    Family,
+    ids_input,
+    untied_head_overrides,
+)
+from keras_attn.checkpoints.folder import Config
+from keras_attn.checkpoints.weight_map import Entry, block_modules, map_weights
 
 __all__ = ["FAMILIES"]
 
-# What a config may leave out.
-_USUAL = {
+# Values of entries that a config can omit.
+_DEFAULTS = {
     "hidden_act": "silu",
     "num_key_value_heads": None,
     "head_dim": None,
@@ -25,8 +32,8 @@ _USUAL = {
     "max_window_layers": 28,
     "layer_types": None,
 }
-# What is the same in all models of a family, whatever their config says.
-_SETTINGS = {
+# Settings that all models of a family share, regardless of their config.
+_FAMILY_SETTINGS: dict[str, dict[str, Any]] = {
     "llama": {"use_sliding_window": False},
     "mistral": {
         "attention_bias": False,
@@ -44,16 +51,21 @@ _SETTINGS = {
 }
 
 
-def _build(kind, config, task, options):
-    """The blocks, a last normalization, and logits by a matrix of its own or the
-    embedding's."""
-    config = type(config)({**_USUAL, **config, **_SETTINGS[kind]})
+def _build(
+    kind: str, config: Config, task: str, options: BuildOptions
+) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Return the input and the output of a model.
+
+    The model is a stack of blocks, a final normalization and, with a head, logits that
+    are computed with a separate projection or with the token embedding.
+    """
+    config = Config({**_DEFAULTS, **config, **_FAMILY_SETTINGS[kind]})
     epsilon = config["rms_norm_eps"]
     attention_dropout, dropout = config["attention_dropout"], 0.0
     if options.dropout is not None:
         attention_dropout = dropout = options.dropout
 
-    target = keras.Input((None,), dtype="int32", name="target")
+    token_ids = ids_input("token_ids")
     embedding = layers.TokenEmbedding(
         config["vocab_size"],
         config["hidden_size"],
@@ -61,7 +73,7 @@ def _build(kind, config, task, options):
         tie_weights=task == "hidden_states" or config["tie_word_embeddings"],
         name="embedding",
     )
-    x = embedding(target)
+    x = embedding(token_ids)
     for i in range(config["num_hidden_layers"]):
         attention = layers.MultiHeadSelfAttention(
             config["num_attention_heads"],
@@ -70,7 +82,7 @@ def _build(kind, config, task, options):
             num_key_value_heads=config["num_key_value_heads"],
             position=_position(config),
             sliding_window=_window(config, i),
-            qk_norm=_query_key_norm(config),
+            qk_norm=_qk_norm(config),
             use_bias=config["attention_bias"],
             use_output_bias=config.get("attention_output_bias"),
             name="self_attention",
@@ -79,23 +91,27 @@ def _build(kind, config, task, options):
             config["intermediate_size"],
             config["num_attention_heads"],
             dropout=dropout,
-            activation=named(config["hidden_act"]),
             layer_norm_epsilon=epsilon,
             normalize_first=True,
             attention=attention,
+            feed_forward=layers.FeedForward(
+                config["intermediate_size"],
+                activation=get_activation(config["hidden_act"]),
+                use_bias=config["mlp_bias"],
+                gated=True,
+                name="feed_forward",
+            ),
             normalization="rms_norm",
-            use_bias=config["mlp_bias"],
-            gated=True,
             name=f"decoder_{i}",
         )(x)
     x = keras.layers.RMSNormalization(epsilon=epsilon, name="norm")(x)
     if task == "causal_language_model":
         x = embedding(x, reverse=True)
-    return target, x
+    return token_ids, x
 
 
-def _position(config):
-    """Rotary positions, in the words of newer configs or of older ones."""
+def _position(config: Config) -> layers.RotaryPositionEmbedding:
+    """Return the rotary position embedding that an older or newer config describes."""
     scaling = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     wavelength = scaling.pop("rope_theta", config.get("rope_theta", 10000.0))
     if scaling.get("rope_type", scaling.get("type")) in ("yarn", "llama3"):
@@ -105,8 +121,8 @@ def _position(config):
     return layers.RotaryPositionEmbedding(wavelength, scaling=scaling or None)
 
 
-def _window(config, i):
-    """How many tokens block `i` sees, None for all."""
+def _window(config: Config, i: int) -> int | None:
+    """Return the sliding window of block `i`, None for full attention."""
     if not config["use_sliding_window"]:
         return None
     sliding = i >= config["max_window_layers"]
@@ -115,19 +131,19 @@ def _window(config, i):
     return config["sliding_window"] if sliding else None
 
 
-def _query_key_norm(config):
+def _qk_norm(config: Config) -> keras.layers.Layer | None:
     if not config.get("query_key_norm"):
         return None
     return keras.layers.RMSNormalization(epsilon=config["rms_norm_eps"])
 
 
-# Layers of ours and modules of theirs.
-_AROUND = {
+# From keras_attn layers to the modules of `transformers`.
+_OUTER_MODULES = {
     "embedding": "model.embed_tokens",
     "embedding/reverse_embeddings": "lm_head.weight",
     "norm": "model.norm",
 }
-_BLOCK = {
+_BLOCK_MODULES = {
     "self_attention_layer_norm": "input_layernorm",
     "self_attention/query": "self_attn.q_proj",
     "self_attention/query_norm": "self_attn.q_norm",
@@ -142,26 +158,27 @@ _BLOCK = {
 }
 
 
-def _names(model, config, task):
-    count = config["num_hidden_layers"]
-    return entries(
-        model, _AROUND | numbered("decoder_", "model.layers.", count, _BLOCK)
-    )
+def _weight_map(model: keras.Model, config: Config, task: str) -> list[Entry]:
+    num_blocks = config["num_hidden_layers"]
+    blocks = block_modules("decoder_", "model.layers.", num_blocks, _BLOCK_MODULES)
+    return map_weights(model, _OUTER_MODULES | blocks)
 
 
-def _family(kind, spelled):
+def _family(kind: str, class_prefix: str) -> Family:
     return Family(
         kind,
         {
-            "hidden_states": f"{spelled}Model",
-            "causal_language_model": f"{spelled}ForCausalLM",
+            "hidden_states": f"{class_prefix}Model",
+            "causal_language_model": f"{class_prefix}ForCausalLM",
         },
         functools.partial(_build, kind),
-        _names,
-        base="model.",
-        heads=("lm_head.", "score.", "qa_outputs."),
-        buffers=("rotary_emb.inv_freq",),
-        settings=untied("lm_head.weight", "model.embed_tokens.weight"),
+        _weight_map,
+        base_prefix="model.",
+        head_prefixes=("lm_head.", "score.", "qa_outputs."),
+        ignored_suffixes=("rotary_emb.inv_freq",),
+        config_overrides=untied_head_overrides(
+            "lm_head.weight", "model.embed_tokens.weight"
+        ),
     )
 
 

@@ -1,17 +1,30 @@
-"""The Vision Transformer: the encoder over patches of an image."""
+"""Vision Transformer: the encoder over the patches of an image."""
 
+from typing import Any
+
+import keras
 import numpy as np
 
-from keras_attn.checkpoints.activations import named
-from keras_attn.checkpoints.family import Family
-from keras_attn.checkpoints.names import Entry, Layout, entries, numbered
+from keras_attn.checkpoints.activations import get_activation
+from keras_attn.checkpoints.family import BuildOptions, Family, ModelInputs
+from keras_attn.checkpoints.folder import Config
+from keras_attn.checkpoints.weight_map import (
+    Arrays,
+    Entry,
+    Layout,
+    Shapes,
+    block_modules,
+    map_weights,
+)
 from keras_attn.models import vision_transformer
 
 __all__ = ["FAMILIES"]
 
 
-def _build(config, task, options):
-    """`models.vision_transformer`, with a head or without."""
+def _build(
+    config: Config, task: str, options: BuildOptions
+) -> tuple[ModelInputs, keras.KerasTensor]:
+    """Return the input and the output of a `models.vision_transformer`."""
     dropout = options.dropout
     model = vision_transformer(
         config["image_size"],
@@ -23,63 +36,68 @@ def _build(config, task, options):
         num_heads=config["num_attention_heads"],
         dropout=config["hidden_dropout_prob"] if dropout is None else dropout,
         num_channels=config["num_channels"],
-        activation=named(config["hidden_act"]),
+        activation=get_activation(config["hidden_act"]),
         layer_norm_epsilon=config["layer_norm_eps"],
         qkv_bias=config.get("qkv_bias", True),
     )
-    return model.input, model.output
+    return model.input, model.output  # pyright: ignore[reportReturnType]
 
 
-def _side(patch_size):
-    """The side of a patch: some configs give a pair of them."""
+def _side(patch_size: Any) -> Any:
+    """Return the side of a patch, which some configs specify as a list of two."""
     if isinstance(patch_size, list) and len(set(patch_size)) == 1:
         return patch_size[0]
     return patch_size
 
 
 class _Convolution(Layout):
-    """The kernel of a convolution `(height, width, inputs, outputs)`, theirs
-    `(outputs, inputs, height, width)`."""
+    """A convolution weight `(height, width, inputs, outputs)`.
 
-    def shapes(self, ours):
-        ((height, width, inputs, outputs),) = ours
+    It is stored as `(outputs, inputs, height, width)`.
+    """
+
+    def tensor_shapes(self, weight_shapes: Shapes) -> Shapes:
+        ((height, width, inputs, outputs),) = weight_shapes
         return ((outputs, inputs, height, width),)
 
-    def rows_axis(self, shape):
+    def rows_axis(self, shape: tuple[int, ...]) -> int | None:
         return 3
 
-    def read(self, theirs, shapes):
-        return (theirs[0].transpose(2, 3, 1, 0),)
+    def to_weights(self, tensors: Arrays, shapes: Shapes) -> Arrays:
+        return (tensors[0].transpose(2, 3, 1, 0),)
 
-    def write(self, ours):
-        return (ours[0].transpose(3, 2, 0, 1),)
+    def to_tensors(self, weights: Arrays) -> Arrays:
+        return (weights[0].transpose(3, 2, 0, 1),)
 
 
-class _WithClassToken(Layout):
-    """A table of positions whose first row is the class token's vector and that of its
-    position added up, of which theirs are two tensors. Written, the token is zeros."""
+class _ClassTokenPositions(Layout):
+    """A position table whose first row includes the class token.
 
-    def shapes(self, ours):
-        ((length, width),) = ours
+    The row is the sum of the class token and its position vector, which are stored as
+    two tensors. When saving, the class token is zero.
+    """
+
+    def tensor_shapes(self, weight_shapes: Shapes) -> Shapes:
+        ((length, width),) = weight_shapes
         return (1, 1, width), (1, length, width)
 
-    def read(self, theirs, shapes):
-        # A sum of halves is none: float32 that loads them keeps all of it.
-        token, table = (x[0].astype("float32") for x in theirs)
+    def to_weights(self, tensors: Arrays, shapes: Shapes) -> Arrays:
+        # A sum in half precision would be rounded.
+        token, table = (x[0].astype("float32") for x in tensors)
         return (np.concatenate([token + table[:1], table[1:]]),)
 
-    def write(self, ours):
-        (table,) = ours
+    def to_tensors(self, weights: Arrays) -> Arrays:
+        (table,) = weights
         return np.zeros_like(table[None, :1]), table[None]
 
 
-# Layers of ours and modules of theirs.
-_AROUND = {
+# From keras_attn layers to the modules of `transformers`.
+_OUTER_MODULES = {
     "patches": "vit.embeddings.patch_embeddings.projection",
     "norm": "vit.layernorm",
     "logits": "classifier",
 }
-_BLOCK = {
+_BLOCK_MODULES = {
     "self_attention_layer_norm": "layernorm_before",
     "self_attention/query": "attention.attention.query",
     "self_attention/key": "attention.attention.key",
@@ -92,15 +110,18 @@ _BLOCK = {
 _POSITIONS = Entry(
     ("position/embeddings",),
     ("vit.embeddings.cls_token", "vit.embeddings.position_embeddings"),
-    _WithClassToken(),
+    _ClassTokenPositions(),
 )
 
 
-def _names(model, config, task):
-    count = config["num_hidden_layers"]
-    modules = _AROUND | numbered("encoder_", "vit.encoder.layer.", count, _BLOCK)
+def _weight_map(model: keras.Model, config: Config, task: str) -> list[Entry]:
+    num_blocks = config["num_hidden_layers"]
+    blocks = block_modules("encoder_", "vit.encoder.layer.", num_blocks, _BLOCK_MODULES)
     layouts = {"patches/kernel": _Convolution()}
-    return [_POSITIONS, *entries(model, modules, layouts=layouts)]
+    return [
+        _POSITIONS,
+        *map_weights(model, _OUTER_MODULES | blocks, layouts=layouts),
+    ]
 
 
 FAMILIES = [
@@ -108,10 +129,10 @@ FAMILIES = [
         "vit",
         {"hidden_states": "ViTModel", "classification": "ViTForImageClassification"},
         _build,
-        _names,
-        base="vit.",
-        # The last two are of a model that learned to fill in patches.
-        heads=("pooler.", "classifier.", "decoder.", "embeddings.mask_token"),
-        fresh=("logits",),
+        _weight_map,
+        base_prefix="vit.",
+        # The last two belong to models for masked image modeling.
+        head_prefixes=("pooler.", "classifier.", "decoder.", "embeddings.mask_token"),
+        new_layers=("logits",),
     )
 ]

@@ -1,127 +1,139 @@
-"""Which of the tensors that do not depend on the target run beside it.
+"""The tensors that are aligned with the target, though they do not depend on it.
 
-Segment ids do, position by position; an encoder's output that is attended to does
-not. Where both lengths are free their shapes look alike. So each call is tried with a
-target of one length and other tensors of another: what makes it fail runs beside.
+Segment ids are read position by position; an encoder's output that is attended to is
+not. If both lengths are unknown, their shapes are alike. So each call is tried with a
+target of one length and other tensors of a different length: those that make it fail
+are aligned with the target.
 """
 
 import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 
 from keras_attn._graph import functional
-from keras_attn.decoding.step.recurrent import has_step
+from keras_attn._keras_internals import Untracked
+from keras_attn.decoding.step.recurrent import is_cached
 
-__all__ = ["beside_the_target", "may_run_beside"]
+__all__ = ["find_aligned", "may_be_aligned"]
 
-# Small, since learned positions may be few; not 1, which goes with every length.
-TARGET_LENGTH, OTHER_LENGTH = 2, 3
+# Small, since learned positions may be few; not 1, which broadcasts to every length.
+_TARGET_LENGTH, _OTHER_LENGTH = 2, 3
 
 
-def beside_the_target(calls, moving, target):
-    """What calls read at the positions of their target tokens only.
+def find_aligned(
+    calls: Sequence[functional.Call], dependent: set[int], target: keras.KerasTensor
+) -> dict[functional.Call, set[int]]:
+    """Return the inputs of calls that are read at the positions of the target only.
 
-    Layers with a cache are left out: they say themselves what is a context.
+    Layers with a cache are left out: they declare which arguments are a context.
 
     Args:
-        calls: those of a `Graph` that are to be replayed.
-        moving: ids of the tensors that depend on the target.
-        target: the `keras.KerasTensor` of the target ids.
+        calls: the calls of a `Graph` that are replayed.
+        dependent: ids of the tensors that depend on the target.
+        target: the target input.
 
     Returns:
         A dict from such calls to sets of `id(tensor)`.
     """
-    if not any(_candidates(call, moving) for call in calls):
+    if not any(_candidates(call, dependent) for call in calls):
         return {}
-    known = {id(target): _moving_spec(target)}
-    found = {}
+    specs = {id(target): _aligned_spec(target)}
+    result = {}
     for call in calls:
-        candidates = _candidates(call, moving)
+        candidates = _candidates(call, dependent)
         for chosen in _subsets(candidates):
-            outputs = _outputs(call, known, chosen, traced=bool(candidates))
+            outputs = _output_specs(call, specs, chosen, is_traced=bool(candidates))
             if outputs is not None:
                 break
         else:
-            chosen, outputs = (), [_moving_spec(tensor) for tensor in call.outputs]
-        known.update(zip(map(id, call.outputs), outputs))
+            chosen, outputs = (), [_aligned_spec(tensor) for tensor in call.outputs]
+        specs.update(zip(map(id, call.outputs), outputs))
         if chosen:
-            found[call] = {id(tensor) for tensor in chosen}
-    return found
+            result[call] = {id(tensor) for tensor in chosen}
+    return result
 
 
-def may_run_beside(tensor):
-    """Whether it has positions, and not one that goes with all of the target's."""
+def may_be_aligned(tensor: keras.KerasTensor) -> bool:
+    """Return whether a tensor has a second axis that does not broadcast."""
     return len(tensor.shape) > 1 and tensor.shape[1] != 1
 
 
-def _candidates(call, moving):
-    if has_step(call.operation):
+def _candidates(call: functional.Call, dependent: set[int]) -> list[keras.KerasTensor]:
+    if is_cached(call.operation):
         return []
-    tensors = {id(tensor): tensor for tensor in call.inputs if id(tensor) not in moving}
-    return [tensor for tensor in tensors.values() if may_run_beside(tensor)]
+    tensors = {id(t): t for t in call.inputs if id(t) not in dependent}
+    return [tensor for tensor in tensors.values() if may_be_aligned(tensor)]
 
 
-def _subsets(tensors):
-    """None of them first, all of them last."""
+def _subsets(tensors: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield all subsets, the empty one first and the whole one last."""
     for size in range(len(tensors) + 1):
         yield from itertools.combinations(tensors, size)
 
 
-def _outputs(call, known, beside, traced):
-    """The call's output specs, `beside` being as long as the target; None if it fails.
+def _output_specs(
+    call: functional.Call,
+    specs: Mapping[int, keras.KerasTensor],
+    aligned: Collection[keras.KerasTensor],
+    is_traced: bool,
+) -> list[keras.KerasTensor] | None:
+    """Return the output specs of a call, or None if it fails.
 
     Args:
-        call: a `Call`.
-        known: id -> spec of the moving tensors so far.
-        beside: fixed tensors.
-        traced: bool, whether to trace the call, since a layer may tell the shape of
-            its output without a look at all of its inputs.
+        call: the call.
+        specs: id -> spec of the dependent tensors so far.
+        aligned: fixed tensors that get the length of the target.
+        is_traced: whether to trace the call, since a layer may compute the shape of its
+            output without all of its inputs.
     """
-    beside = {id(tensor) for tensor in beside}
+    aligned_ids = {id(tensor) for tensor in aligned}
 
-    def spec(tensor):
-        if id(tensor) in known:
-            return known[id(tensor)]
-        return _moving_spec(tensor) if id(tensor) in beside else _fixed_spec(tensor)
+    def spec(tensor: keras.KerasTensor) -> keras.KerasTensor:
+        if id(tensor) in specs:
+            return specs[id(tensor)]
+        is_aligned = id(tensor) in aligned_ids
+        return _aligned_spec(tensor) if is_aligned else _fixed_spec(tensor)
 
-    operation = call.operation
-    if has_step(operation):
-        return [_moving_spec(tensor) for tensor in call.outputs]
+    operation: Any = call.operation
+    if is_cached(operation):
+        return [_aligned_spec(tensor) for tensor in call.outputs]
     args, kwargs = functional.map_tensors(spec, (call.args, call.kwargs))
     try:
-        if traced:
-            run = _Run(call)
-            outputs = run.compute_output_spec([spec(tensor) for tensor in call.inputs])
+        if is_traced:
+            traced = _TracedCall(call)
+            outputs = traced.compute_output_spec([spec(t) for t in call.inputs])
         else:
             outputs = operation.compute_output_spec(*args, **kwargs)
     except Exception:
-        # Each backend and layer has errors of its own for shapes that do not fit.
+        # Each backend and layer has its own errors for shapes that do not fit.
         return None
     outputs = keras.tree.flatten(outputs)
     return outputs if len(outputs) == len(call.outputs) else None
 
 
-class _Run(keras.layers.Layer):
-    """A call as a layer of its own, whose output shape Keras finds by tracing it."""
+class _TracedCall(keras.layers.Layer):
+    """A call as a layer of its own, whose output shape Keras computes by tracing."""
 
-    def __init__(self, call):
+    def __init__(self, call: functional.Call) -> None:
         super().__init__(dtype=getattr(call.operation, "dtype_policy", None))
-        self._call = lambda: call  # in a lambda, or Keras would track what is in it
+        self._call = Untracked(call)
         self.built = True
 
-    def call(self, tensors):
-        return functional.call_again(self._call(), tensors)
+    def call(self, tensors: list[Any]) -> Any:
+        return functional.replay_call(self._call.value, tensors)
 
 
-def _moving_spec(tensor):
-    return _spec(tensor, (tensor.shape[0], TARGET_LENGTH, *tensor.shape[2:]))
+def _aligned_spec(tensor: keras.KerasTensor) -> keras.KerasTensor:
+    return _spec(tensor, (tensor.shape[0], _TARGET_LENGTH, *tensor.shape[2:]))
 
 
-def _fixed_spec(tensor):
+def _fixed_spec(tensor: keras.KerasTensor) -> keras.KerasTensor:
     return _spec(tensor, tensor.shape)
 
 
-def _spec(tensor, shape):
+def _spec(tensor: keras.KerasTensor, shape: Any) -> keras.KerasTensor:
     batch, *axes = shape
-    axes = [OTHER_LENGTH if axis is None else axis for axis in axes]
+    axes = [_OTHER_LENGTH if axis is None else axis for axis in axes]
     return keras.KerasTensor((batch, *axes), dtype=tensor.dtype)

@@ -1,10 +1,13 @@
-"""Trying single calls of a model: does one look across positions?
+"""Probes of single calls: whether their outputs depend on other positions.
 
-The step model as a whole is compared with the full model on a few random tokens, and
-these may miss what a call does for others: a count of the tokens 7, say, or a
-convolution that reaches far back. So each call is tried by itself, on random values
-over many positions, whole and in two halves.
+The step model as a whole is compared with the training model on a few random tokens,
+and these may miss what a call does for others: a count of the tokens 7, say, or a
+convolution that reaches far back. So each call is probed by itself, on random values
+over many positions, as a whole and in two halves.
 """
+
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,9 +17,9 @@ from keras_attn.layers import FeedForward, TokenEmbedding
 
 __all__ = ["POSITION_WISE", "first_across_positions"]
 
-LENGTH = 64
+_LENGTH = 64
 
-# Layers of Keras that work position by position, whatever their arguments.
+# Layers of Keras that work position by position for all arguments.
 POSITION_WISE = (
     keras.layers.Embedding,
     keras.layers.Dense,
@@ -24,89 +27,95 @@ POSITION_WISE = (
     keras.layers.Identity,
     keras.layers.LayerNormalization,
 )
-_NOT_TRIED = (*POSITION_WISE, FeedForward, TokenEmbedding)
+_NOT_PROBED = (*POSITION_WISE, FeedForward, TokenEmbedding)
 
 
-def first_across_positions(calls, moving, target):
-    """The first call whose output at one position depends on another position.
+def first_across_positions(
+    calls: Iterable[tuple[functional.Call, Collection[int]]],
+    dependent: set[int],
+    target: keras.KerasTensor,
+) -> functional.Call | None:
+    """Return the first call whose output at a position depends on other positions.
 
-    A call is left out whose tensors have no axis that is the positions' for certain,
-    or which does not work on what it is tried with.
+    A call is skipped if its tensors have no axis that is surely the sequence axis, or
+    if it fails on the random values.
 
     Args:
-        calls: pairs of a `functional.Call` that a step replays as it is, and the ids of
-            those of its fixed inputs that run beside the target.
-        moving: ids of the tensors that depend on the target.
-        target: the `keras.KerasTensor` of the target ids.
+        calls: tuples of a call that a step replays as it is, and the ids of its inputs
+            that are aligned with the target.
+        dependent: ids of the tensors that depend on the target.
+        target: the target input.
 
     Returns:
-        A `functional.Call`, or None.
+        A `Call`, or None.
     """
     length = target.shape[1]
-    for call, beside in calls:
+    for call, aligned in calls:
         by_position = [
-            tensor for tensor in call.inputs if id(tensor) in moving | set(beside)
+            tensor for tensor in call.inputs if id(tensor) in dependent | set(aligned)
         ]
         if (
-            not isinstance(call.operation, _NOT_TRIED)
+            not isinstance(call.operation, _NOT_PROBED)
             and not call.accepts("start_index")
-            and all(_has_positions(t, length) for t in (*by_position, *call.outputs))
-            and _looks_across(call, set(map(id, by_position)))
+            and all(
+                _has_sequence_axis(t, length) for t in (*by_position, *call.outputs)
+            )
+            and _mixes_positions(call, set(map(id, by_position)))
         ):
             return call
     return None
 
 
-def _has_positions(tensor, length):
-    """Whether its second axis, and no other one, is as long as the target."""
+def _has_sequence_axis(tensor: keras.KerasTensor, length: int | None) -> bool:
+    """Return whether the second axis, and no later one, has the target's length."""
     shape = tuple(tensor.shape)
     return len(shape) > 1 and shape[1] == length and length not in shape[2:]
 
 
-def _looks_across(call, by_position):
-    values = _values(call, by_position)
+def _mixes_positions(call: functional.Call, by_position: set[int]) -> bool:
+    values = _random_values(call, by_position)
     try:
-        whole = _outputs(call, values)
-        for part in (slice(LENGTH // 2), slice(LENGTH // 2, None)):
-            some = [
+        expected = _outputs(call, values)
+        for part in (slice(_LENGTH // 2), slice(_LENGTH // 2, None)):
+            half = [
                 value[:, part] if id(tensor) in by_position else value
                 for tensor, value in zip(call.inputs, values)
             ]
-            for found, expected in zip(_outputs(call, some), whole):
-                expected = expected[:, part]
-                if not np.allclose(found, expected, 1e-2, 1e-3, equal_nan=True):
+            for output, whole in zip(_outputs(call, half), expected):
+                whole = whole[:, part]
+                if not np.allclose(output, whole, 1e-2, 1e-3, equal_nan=True):
                     return True
-    except Exception:  # each backend and operation has errors of its own
+    except Exception:  # each backend and operation has its own errors
         return False
     return False
 
 
-def _outputs(call, values):
+def _outputs(call: functional.Call, values: Iterable[np.ndarray]) -> list[np.ndarray]:
     tensors = [
         keras.ops.convert_to_tensor(value, dtype=tensor.dtype)
         for tensor, value in zip(call.inputs, values)
     ]
-    outputs = keras.tree.flatten(functional.call_again(call, tensors))
+    outputs = keras.tree.flatten(functional.replay_call(call, tensors))
     return [keras.ops.convert_to_numpy(x).astype("float32") for x in outputs]
 
 
-def _values(call, by_position):
-    """Random values for the inputs of a call, the same ones for one tensor."""
+def _random_values(call: functional.Call, by_position: set[int]) -> list[np.ndarray]:
+    """Return random inputs of a call, the same ones for the same tensor."""
     rng = np.random.default_rng(0)
-    bound = getattr(call.operation, "input_dim", None)
-    bound = bound if isinstance(bound, int) else 5
-    made = {}
+    num_ids = getattr(call.operation, "input_dim", None)
+    num_ids = num_ids if isinstance(num_ids, int) else 5
+    values: dict[int, Any] = {}
     for tensor in call.inputs:
-        if id(tensor) in made:
+        if id(tensor) in values:
             continue
         shape = [2, *(3 if axis is None else axis for axis in tensor.shape[1:])]
         if id(tensor) in by_position:
-            shape[1] = LENGTH
+            shape[1] = _LENGTH
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         if dtype == "bool":
-            made[id(tensor)] = rng.random(shape) < 0.7
+            values[id(tensor)] = rng.random(shape) < 0.7
         elif "int" in dtype:
-            made[id(tensor)] = rng.integers(0, bound, shape)
+            values[id(tensor)] = rng.integers(0, num_ids, shape)
         else:
-            made[id(tensor)] = rng.normal(size=shape)
-    return [made[id(tensor)] for tensor in call.inputs]
+            values[id(tensor)] = rng.normal(size=shape)
+    return [values[id(tensor)] for tensor in call.inputs]

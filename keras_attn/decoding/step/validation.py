@@ -1,125 +1,135 @@
-"""Comparing a step model with the model it was derived from."""
+"""Comparison of a step model with the training model that it is derived from."""
 
 import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attn._graph import functional
-from keras_attn.decoding.compile import compiled
-from keras_attn.decoding.step.model_info import length_limit
-from keras_attn.decoding.step.position_wise import POSITION_WISE, first_across_positions
-from keras_attn.decoding.step.recurrent import has_step
-from keras_attn.decoding.step.vocabulary import vocabulary_sizes
+from keras_attn._types import Tensor
+from keras_attn.decoding.compile import compile_function
+from keras_attn.decoding.step.model_info import max_positions, vocabulary_sizes
+from keras_attn.decoding.step.position_wise import (
+    POSITION_WISE,
+    first_across_positions,
+)
+from keras_attn.decoding.step.recurrent import is_cached
 
-__all__ = ["check_step_model", "continued"]
+__all__ = ["check_step_model", "extendable_inputs"]
 
-BATCH, LENGTH = 2, 6
+_BATCH_SIZE, _LENGTH = 2, 6
 
 
-def check_step_model(model, step):
-    """Raise where `step` does not reproduce `model`, as far as that can be tried.
+def check_step_model(model: keras.Model, step: Any) -> None:
+    """Raise a ValueError if `step` does not reproduce `model` in the trials.
 
-    Raises:
-        ValueError: names the operation that looks across positions, or the layers that
-            may.
+    The message names the operation whose outputs depend on other positions, or the
+    layers that may be the cause.
     """
-    across = first_across_positions(*step._uncached())
+    graph = step._graph.value
+    across = first_across_positions(
+        graph.uncached_calls, graph.dependent, step._target.value
+    )
     if across is not None:
         raise ValueError(
-            "The model cannot be decoded step by step: what "
-            f"'{across.operation.name}' gives at one position depends on other "
-            "positions, of which a step has none. Received: an operation of type "
-            f"{type(across.operation).__name__} over the target's positions"
+            "The model cannot be decoded step by step: the output of "
+            f"'{across.operation.name}' at one position depends on other positions. "
+            f"Received: an operation of type {type(across.operation).__name__} over "
+            "the sequence axis of the target"
         )
     inputs = _random_inputs(model, step)
     length = min(inputs[step.target].shape[1], step.max_length)
 
-    def full(inputs):
+    def full(inputs: Mapping[str, Tensor]) -> Tensor:
         structure = functional.input_structure(model)
-        inputs = functional.map_tensors(lambda tensor: inputs[tensor.name], structure)
-        return model(inputs, training=False)
+        nested = functional.map_tensors(lambda tensor: inputs[tensor.name], structure)
+        return model(nested, training=False)
 
-    expected = _fast(full, model)(inputs)
+    expected = _compile_on_jax(full, model)(inputs)
     expected = keras.ops.convert_to_numpy(expected)[:, :length].astype("float64")
     if not np.isfinite(expected).all():
         raise ValueError(
-            "The model's logits must be finite numbers, and are not for random tokens: "
-            f"its weights may have diverged. Received: {expected.ravel()[:3]}"
+            "The model's logits must be finite for random tokens; its weights may have "
+            f"diverged. Received: {expected.ravel()[:3]}"
         )
     suspects = ", ".join(_suspects(model, step.target))
     try:
-        with _plain_errors():
-            found = _run(step, inputs, length)
+        with _unfiltered_errors():
+            outputs = _run_steps(step, inputs, length)
     except Exception as error:
         hint = f" (layers that may need all positions: {suspects})" if suspects else ""
         raise ValueError(
             f"The model cannot be decoded step by step: {error}{hint}"
         ) from error
-    # Half precision, and long sums, move the last digits.
+    # Half precision, and long sums, change the last digits.
     dtype = keras.backend.standardize_dtype(model.outputs[0].dtype)
     tolerance = {"float32": 1e-3, "float64": 1e-6}.get(dtype, 5e-2)
     scale = max(1.0, float(np.max(np.abs(expected))))
-    error = np.max(np.abs(expected - found), axis=(0, 2))
+    error = np.max(np.abs(expected - outputs), axis=(0, 2))
     if not np.all(error <= tolerance * scale):
         position = int(np.argmax(~(error <= tolerance * scale)))
         raise ValueError(
             "The model cannot be decoded step by step: its outputs at a position "
-            f"depend on tokens in a way that {suspects or 'some layer'} cannot give "
+            f"depend on tokens in a way that {suspects or 'some layer'} cannot compute "
             "one token at a time (attention to later tokens, pooling or "
             "convolution over positions). Received: a difference of "
             f"{error[position]:.2g} from the full model at position {position}"
         )
 
 
-def continued(model, step):
-    """Which of `step.beside` may be continued later, see `StepModel`.
+def extendable_inputs(model: keras.Model, step: Any) -> frozenset[str]:
+    """Return the names of the aligned inputs that may be extended later.
 
-    Returns:
-        A frozenset of names of inputs whose last entry has no part in what is computed
-        of the entries before it.
+    Their last entry has no effect on the positions before it; see `StepModel`.
     """
-    if not step.beside:
+    if not step.aligned_inputs:
         return frozenset()
     inputs = _random_inputs(model, step)
-    encode = _fast(step.encode, step)
+    encode = _compile_on_jax(step.encode, step)
+    aligned = step._graph.value.aligned
 
-    def encoded(inputs):
-        """The frontier as it was before the last position."""
+    def before_last(inputs: Mapping[str, Tensor]) -> list[np.ndarray]:
+        """Return the frontier without the last position of aligned tensors."""
         return [
-            keras.ops.convert_to_numpy(leaf)[:, : -1 if name in step._aligned else None]
+            keras.ops.convert_to_numpy(leaf)[:, : -1 if name in aligned else None]
             for name, leaf in encode(inputs).items()
         ]
 
-    before, found = encoded(inputs), set()
-    for name in step.beside:
+    expected, names = before_last(inputs), set()
+    for name in step.aligned_inputs:
         values = keras.ops.convert_to_numpy(inputs[name]).copy()
         values[:, -1] = values[:, -1] == 0
         values = keras.ops.convert_to_tensor(values, dtype=inputs[name].dtype)
-        after = encoded({**inputs, name: values})
-        if all(np.array_equal(old, new) for old, new in zip(before, after)):
-            found.add(name)
-    return frozenset(found)
+        outputs = before_last({**inputs, name: values})
+        if all(np.array_equal(old, new) for old, new in zip(expected, outputs)):
+            names.add(name)
+    return frozenset(names)
 
 
-def _random_inputs(model, step):
-    target, length = step.target, min(LENGTH, step.max_length)
+def _random_inputs(model: keras.Model, step: Any) -> dict[str, Tensor]:
+    target, length = step.target, min(_LENGTH, step.max_length)
     rng = np.random.default_rng(0)
-    # Ids must differ, or a mistake may not show: what a layer of a user's own embeds
-    # has as many ids, most likely, as there are logits.
+    # Ids must differ, or an error may not show. A custom embedding most likely has as
+    # many ids as there are logits.
     sizes = {target: model.outputs[0].shape[-1], **vocabulary_sizes(model)}
-    # No longer than the learned positions of any side.
-    room = length_limit(functional.read(model).calls)
-    free = min(LENGTH, room or LENGTH)
+    # Not longer than the learned positions of the source or the target.
+    limit = max_positions(functional.read_graph(model).calls)
+    free_length = min(_LENGTH, limit or _LENGTH)
     inputs = {}
-    grown = next(tensor for tensor in model.inputs if tensor.name == target)
+    target_input = next(tensor for tensor in model.inputs if tensor.name == target)
     for tensor in model.inputs:
-        shape = [BATCH, *(free if axis is None else axis for axis in tensor.shape[1:])]
+        shape = [
+            _BATCH_SIZE,
+            *(free_length if axis is None else axis for axis in tensor.shape[1:]),
+        ]
         if tensor.name == target:
             shape[1] = tensor.shape[1] or length
-        elif tensor.name in step.beside:
-            shape[1] = tensor.shape[1] or grown.shape[1] or length
+        elif tensor.name in step.aligned_inputs:
+            shape[1] = tensor.shape[1] or target_input.shape[1] or length
         dtype = keras.backend.standardize_dtype(tensor.dtype)
+        values: Any
         if dtype == "bool":
             values = rng.random(shape) < 0.7
             values[:, :1] = True
@@ -131,11 +141,11 @@ def _random_inputs(model, step):
     return inputs
 
 
-def _run(step, inputs, length):
-    """Logits of the step model: a prompt of two tokens, then one by one."""
-    frontier = _fast(step.encode, step)(inputs)
-    cache = step.empty_cache(BATCH)
-    run = _fast(step.step, step)
+def _run_steps(step: Any, inputs: Mapping[str, Tensor], length: int) -> np.ndarray:
+    """Return the logits of the step model: a prompt of two tokens, then one by one."""
+    frontier = _compile_on_jax(step.encode, step)(inputs)
+    cache = step.empty_cache(_BATCH_SIZE)
+    run = _compile_on_jax(step.step, step)
     logits, index = [], 0
     for size in [min(2, length)] + [1] * (length - 2):
         tokens = inputs[step.target][:, index : index + size]
@@ -146,18 +156,18 @@ def _run(step, inputs, length):
     return np.concatenate(logits, axis=1)
 
 
-def _fast(function, model):
-    """`function`, compiled on JAX, where one operation at a time takes far longer."""
+def _compile_on_jax(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """Return `function`, compiled on JAX, where single operations take far longer."""
     if keras.backend.backend() != "jax":
         return function
     encoder = getattr(model, "encoder", None)
     variables = model.variables + (encoder.variables if encoder else [])
-    return compiled(function, list({id(v): v for v in variables}.values()))
+    return compile_function(function, list({id(v): v for v in variables}.values()))
 
 
 @contextlib.contextmanager
-def _plain_errors():
-    """Errors as they were raised, without what Keras writes around them."""
+def _unfiltered_errors() -> Iterator[None]:
+    """Raise errors as they are, without the text that Keras adds."""
     is_filtering = keras.config.is_traceback_filtering_enabled()
     keras.config.disable_traceback_filtering()
     try:
@@ -167,16 +177,16 @@ def _plain_errors():
             keras.config.enable_traceback_filtering()
 
 
-def _suspects(model, target):
-    """Layers between the target and the output that may look across positions."""
-    calls = functional.read(model).calls
+def _suspects(model: keras.Model, target: str) -> list[str]:
+    """Return the layers between target and logits that may mix positions."""
+    calls = functional.read_graph(model).calls
     tensors = [tensor for tensor in model.inputs if tensor.name == target]
-    moving = functional.dependents(calls, tensors)
+    dependent = functional.descendants(calls, tensors)
     names = (
         f"'{call.operation.name}'"
         for call in calls
-        if any(id(tensor) in moving for tensor in call.outputs)
-        and not has_step(call.operation)
+        if any(id(tensor) in dependent for tensor in call.outputs)
+        and not is_cached(call.operation)
         and isinstance(call.operation, keras.layers.Layer)
         and not isinstance(call.operation, (*POSITION_WISE, keras.layers.Activation))
     )

@@ -1,72 +1,81 @@
-"""The small layers that stand in a step model where the graph is changed.
+"""The layers of a step model that replace calls of the training model.
 
 A wrapper is needed because the Functional constructor takes the number of a layer's
-outputs from its first call: a layer called once with one output and once with more
-makes it fail. Weights stay those of the wrapped layer.
+outputs from its first call: it fails for a layer that is called once with one output
+and once with several. The weights stay those of the wrapped layer.
 """
 
 import inspect
+from typing import Any
 
 import keras
 from keras import ops
 
-__all__ = ["Beside", "CachedCall", "ProjectContext", "WithMask"]
+from keras_attn._types import Tensor
+
+__all__ = ["AlignedSlice", "CachedCall", "ProjectContext", "SetMask"]
 
 
-class Beside(keras.layers.Layer):
-    """The part of a fixed tensor that stands at the positions of a step's tokens.
+class AlignedSlice(keras.layers.Layer):
+    """The slice of an aligned tensor at the positions of a step's tokens.
 
-    Its input is a dict of the `"tensor"` `(B, L, ...)`, the `"tokens"` `(B, T)` and the
-    `"index"` of the first of them; its output `(B, T, ...)`.
+    The input is a dict of the `"tensor"` `(B, L, ...)`, the `"tokens"` `(B, T)` and the
+    `"index"` of the first of them; the output is `(B, T, ...)`.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs):
-        length = inputs["tokens"].shape[1]  # where known, for XLA
+    def call(self, inputs: dict[str, Tensor]) -> Tensor:
+        length = inputs["tokens"].shape[1]  # static if possible, for XLA
         if length is None:
             length = ops.shape(inputs["tokens"])[1]
         positions = inputs["index"] + ops.arange(length, dtype="int32")
         return ops.take(inputs["tensor"], positions, axis=1)
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         return None
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: dict[str, Any]) -> keras.KerasTensor:
         tensor = inputs["tensor"]
         shape = (tensor.shape[0], inputs["tokens"].shape[1], *tensor.shape[2:])
         return keras.KerasTensor(shape, dtype=tensor.dtype)
 
 
 class CachedCall(keras.layers.Layer):
-    """Calls `layer.cached_call` in place of `layer`.
+    """A call of `layer.cached_call` instead of `layer`.
 
     Args:
-        layer: a layer that has `cached_call`.
-        options: its call arguments that are no tensors.
-        output: `keras.KerasTensor`, its output in the full model.
+        layer: a `CachedLayer`.
+        options: its call arguments that are not tensors.
+        output: `keras.KerasTensor`, its output in the training model.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, layer, options, output, **kwargs):
+    def __init__(
+        self,
+        layer: Any,
+        options: dict[str, Any],
+        output: keras.KerasTensor,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(dtype=layer.dtype_policy, **kwargs)
         self.layer = layer
         self.options = options
-        self.output_like = (output.shape, output.dtype)
+        self.training_output = (output.shape, output.dtype)
         self.first_argument = next(iter(inspect.signature(layer.call).parameters))
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        arguments = {**inputs["arguments"], **self.options}
+        if "context" in inputs:
+            arguments["projected_context"] = inputs["context"]
         try:
             outputs, cache = self.layer.cached_call(
-                **inputs["arguments"],
-                **self.options,
-                **({"context": inputs["context"]} if "context" in inputs else {}),
-                cache=inputs.get("cache", {}),
-                index=inputs["index"],
+                arguments, inputs.get("cache", {}), inputs["index"]
             )
         except ValueError as error:
             raise ValueError(
@@ -74,16 +83,18 @@ class CachedCall(keras.layers.Layer):
             ) from error
         return {"outputs": outputs, "cache": cache}
 
-    def compute_mask(self, inputs, previous_mask):
-        # As of the layer itself: the mask of its first argument goes on.
+    def compute_mask(
+        self, inputs: dict[str, Any], previous_mask: dict[str, Any]
+    ) -> dict[str, Any]:
+        # As in the layer itself: the mask of its first argument is passed on.
         mask = self.layer.compute_mask(
             inputs["arguments"][self.first_argument],
             previous_mask["arguments"][self.first_argument],
         )
         return {"outputs": mask, "cache": dict.fromkeys(inputs.get("cache", {}))}
 
-    def compute_output_spec(self, inputs):
-        shape, dtype = self.output_like
+    def compute_output_spec(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        shape, dtype = self.training_output
         shape = (shape[0], None, *shape[2:])
         return {
             "outputs": keras.KerasTensor(shape, dtype=dtype),
@@ -95,40 +106,39 @@ class CachedCall(keras.layers.Layer):
 
 
 class ProjectContext(keras.layers.Layer):
-    """Calls `layer.project_context`, once for all decoding steps.
+    """A call of `layer.project_context`, once for all decoding steps.
 
-    Its input is a dict of what the layer's call takes as context, and of the context's
-    `"padding_mask"` where it has one.
+    The input is a dict of the context arguments of the layer and their masks.
     """
 
-    def __init__(self, layer, **kwargs):
+    def __init__(self, layer: Any, **kwargs: Any) -> None:
         super().__init__(dtype=layer.dtype_policy, **kwargs)
         self.layer = layer
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs):
-        return self.layer.project_context(**inputs)
+    def call(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return self.layer.project_context(inputs)
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         return None
 
 
-class WithMask(keras.layers.Layer):
-    """Hangs a mask on a tensor, as the implicit mask of the layers that follow."""
+class SetMask(keras.layers.Layer):
+    """Sets a mask as the implicit mask of a tensor, for the layers that follow."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.built = True
 
-    def call(self, inputs):
-        # A new tensor: the mask must not appear on the caller's.
+    def call(self, inputs: dict[str, Tensor]) -> Tensor:
+        # A new tensor: the mask must not be set on the tensor of the caller.
         return ops.copy(inputs["tensor"])
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: dict[str, Tensor], previous_mask: Any) -> Tensor:
         return inputs["mask"]
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: dict[str, Any]) -> keras.KerasTensor:
         tensor = inputs["tensor"]
         return keras.KerasTensor(tensor.shape, dtype=tensor.dtype)

@@ -1,85 +1,86 @@
-"""Samplers of `keras_nlp` (`keras_hub`) as strategies."""
+"""Samplers of `keras_hub` (`keras_nlp`) as decoding strategies."""
 
 import dataclasses
-import typing
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.decoding.strategies.base import Strategy
+from keras_attn._types import Tensor
+from keras_attn.decoding.strategies.base import State, Strategy, TokenwiseStrategy
 from keras_attn.decoding.strategies.beam_search import BeamSearch
-from keras_attn.decoding.strategies.greedy_search import GreedySearch, OneByOne
 
-__all__ = ["SamplerStrategy", "as_strategy"]
+__all__ = ["SamplerStrategy", "strategy_of_sampler"]
 
 
-def as_strategy(strategy):
-    """A `Strategy` from what a user gives.
+def strategy_of_sampler(sampler: Any) -> Strategy:
+    """Return the strategy of a sampler object of `keras_hub`.
 
     Args:
-        strategy: a `Strategy`; None, for `GreedySearch()`; or a sampler object of
-            `keras_nlp.samplers`, or of a class of the user's own derived from theirs.
-            A `BeamSampler` becomes a `BeamSearch` without length penalty.
+        sampler: a sampler object of `keras_hub.samplers`, or of a class derived from
+            one. A `BeamSampler` becomes a `BeamSearch` without length penalty.
 
     Raises:
-        ValueError: for anything else, and for a sampler that does not choose token by
-            token from probabilities, as `ContrastiveSampler`.
+        ValueError: for any other object, and for a sampler that does not choose token
+            by token from probabilities, such as `ContrastiveSampler`.
     """
-    if strategy is None:
-        return GreedySearch()
-    if isinstance(strategy, Strategy):
-        return strategy
-    # Known by what they can do: `keras_nlp` takes seconds to import.
-    if not hasattr(strategy, "compute_probabilities"):
+    # By its methods, since the import of `keras_hub` takes seconds.
+    if not hasattr(sampler, "compute_probabilities"):
         raise ValueError(
-            "`strategy` must be one of `keras_attn.decoding`'s, such as "
-            "`GreedySearch()`, or a sampler object of `keras_nlp.samplers`. "
-            f"Received: strategy={strategy!r}"
+            "`strategy` must be a strategy of `keras_attn.decoding`, such as "
+            "`GreedySearch()`, or a sampler object of `keras_hub.samplers`. "
+            f"Received: strategy={sampler!r}"
         )
-    if hasattr(strategy, "num_beams"):
-        return BeamSearch(strategy.num_beams, length_penalty=0.0)
-    if "get_next_token" not in _methods_beyond_the_base(type(strategy)):
+    if hasattr(sampler, "num_beams"):
+        return BeamSearch(sampler.num_beams, length_penalty=0.0)
+    if "get_next_token" not in _methods_of_subclasses(type(sampler)):
         raise ValueError(
-            "A sampler must have `get_next_token`, which chooses from probabilities. "
-            f"Received: strategy={strategy!r}"
+            "A sampler must implement `get_next_token`, which chooses from "
+            f"probabilities. Received: strategy={sampler!r}"
         )
-    return SamplerStrategy(strategy)
+    return SamplerStrategy(sampler)
 
 
-def _methods_beyond_the_base(cls):
-    """Names that `cls` or its bases define, save those of the base `Sampler`."""
-    own = (base for base in cls.__mro__ if base.__name__ != "Sampler")
-    return {name for base in own for name in vars(base)}
+def _methods_of_subclasses(cls: type) -> set[str]:
+    """Return the names that `cls` defines, without those of the base `Sampler`."""
+    subclasses = (base for base in cls.__mro__ if base.__name__ != "Sampler")
+    return {name for base in subclasses for name in vars(base)}
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplerStrategy(OneByOne):
-    """Lets a sampler choose each token.
+class SamplerStrategy(TokenwiseStrategy):
+    """A strategy that calls a sampler for each token.
 
-    The score of a row is the sum of its tokens' log-probabilities under the model
-    itself. A row's tokens depend on its place in the batch, since a sampler draws for
-    all rows at once.
+    The score of a sequence is the sum of the log-probabilities of its tokens under the
+    model. A sampler draws for all batch elements at once, so that the tokens of one
+    depend on its index in the batch.
     """
 
-    sampler: typing.Any
+    sampler: Any
 
-    def draw(self, batch_size, max_length):
+    def draw(self, batch_size: Any, max_new_tokens: int) -> Tensor | None:
         generator = getattr(self.sampler, "seed_generator", None)
         if generator is None:
             return None
-        # A seed for each token, drawn beforehand: a compiled loop cannot change the
-        # generator's state on every backend. The next call starts from another one.
+        # One seed per token, drawn before the loop: a compiled loop cannot change the
+        # state of the generator on every backend. The next call draws other seeds.
         start = ops.convert_to_numpy(generator.next()).astype("uint32")
-        seeds = np.random.default_rng(start).integers(1, 2**31, (max_length, 2))
-        seeds = np.broadcast_to(seeds, (batch_size, max_length, 2))
+        seeds = np.random.default_rng(start).integers(1, 2**31, (max_new_tokens, 2))
+        seeds = np.broadcast_to(seeds, (batch_size, max_new_tokens, 2))
         return ops.convert_to_tensor(seeds.astype("int32"))
 
-    def start(self, prompt, max_length, vocabulary_size, draws=None):
-        state = super().start(prompt, max_length, vocabulary_size)
+    def start(
+        self,
+        prompt: Tensor,
+        max_new_tokens: int,
+        vocabulary_size: int,
+        draws: Tensor | None = None,
+    ) -> State:
+        state = super().start(prompt, max_new_tokens, vocabulary_size)
         return state if draws is None else {**state, "seeds": draws}
 
-    def choose(self, state, logits, count):
+    def choose(self, state: State, logits: Tensor, count: Tensor) -> Tensor:
         probabilities = self.sampler.compute_probabilities(logits)
         if "seeds" not in state:
             return ops.cast(self.sampler.get_next_token(probabilities), "int32")

@@ -1,14 +1,25 @@
 """Self-attention in linear time, with a state of constant size."""
 
-import inspect
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.attention.head_gates import gated
-from keras_attn.layers.attention.multi_head_base import MultiHeadBase
-from keras_attn.layers.attention.stepped_attention import require_causal_mask
+from keras_attn._types import InitializerLike, Shape, Tensor
+from keras_attn.layers._internal import arguments
+from keras_attn.layers._internal.trainable_state import (
+    add_trainable_state,
+    restore_trainable_state,
+)
+from keras_attn.layers.attention.attention_layer import (
+    apply_head_gates,
+    check_shapes,
+    require_causal_mask,
+)
+from keras_attn.layers.attention.multi_head_attention import KERAS_ALTERNATIVES
+from keras_attn.layers.attention.projections import build_projections
 from keras_attn.ops import masks
 from keras_attn.ops.attention.linear import (
     feature_function,
@@ -19,58 +30,79 @@ from keras_attn.ops.attention.linear import (
 
 __all__ = ["LinearSelfAttention"]
 
+_SOFTMAX_ONLY = "it is an argument of softmax attention; use `MultiHeadSelfAttention`"
+_ALTERNATIVES = {
+    **KERAS_ALTERNATIVES,
+    "dropout": "there are no attention weights to drop; add a `keras.layers.Dropout`",
+    **dict.fromkeys(
+        [
+            *("attention_kernel", "logit_soft_cap", "num_global_tokens"),
+            *("num_key_value_heads", "position", "qk_norm", "scale", "seed"),
+            *("sliding_window", "use_gate", "use_output_bias", "use_sinks"),
+        ],
+        _SOFTMAX_ONLY,
+    ),
+}
+
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class LinearSelfAttention(MultiHeadBase):
-    """Multi-head self-attention in time and memory linear in the sequence's length.
+class LinearSelfAttention(keras.layers.Layer):
+    """Multi-head self-attention in time and memory linear in the sequence length.
 
-    In place of a softmax over products of queries and keys, a weight is the product of
-    their features, over the sum of these: `phi(q_i) . phi(k_j)`. So sums over keys are
-    formed once, not for each query, and decoding keeps them alone, whatever the length.
-    It is called as `MultiHeadSelfAttention` is, takes its place as the `attention` of
-    a block, and has the same weights. What it learns differs: it blurs where softmax
-    attention can pick one token.
+    Instead of a softmax over products of queries and keys, an attention weight is the
+    product of their features divided by the sum of all such products:
+    `phi(q_i) . phi(k_j)`. Sums over keys are computed once, not once per query, and
+    decoding keeps only these sums, at any length. The layer is called like
+    `MultiHeadSelfAttention`, can be the `attention` of a block, and has the same
+    weights. It learns differently: it averages where softmax attention can select one
+    token.
 
-    Weights are never formed, so there are none to drop: of the arguments of
-    `MultiHeadSelfAttention` those below are taken. Dropout after the layer works as
-    ever.
+    The attention weights are not computed, so that none can be dropped or capped: of
+    the arguments of `MultiHeadSelfAttention` only those below are supported.
 
     Args:
-        num_heads: int, number of heads N.
-        key_dim: int, size H of a head's query and key. Default: width / num_heads.
-        value_dim: int, size V of a head's value. Default: `key_dim`.
+        num_heads: int N, number of heads.
+        key_dim: int H, size of a query or key head. Default: width / `num_heads`.
+        value_dim: int V, size of a value head. Default: `key_dim`.
         feature_map: phi: `"elu"`, `elu(x) + 1`, or `"relu"`, `relu(x) + 0.001`.
         use_bias: bool, whether the projections have biases.
-        output_dim: int, width of the output. Default: the width of the inputs.
-        kernel_initializer, bias_initializer: of the four projections.
-        kernel_regularizer, bias_regularizer: likewise.
-        kernel_constraint, bias_constraint: likewise.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        output_shape: int, width of the output. Default: the width of the inputs.
+        kernel_initializer, bias_initializer: initializers of the projections.
+        kernel_regularizer, bias_regularizer: regularizers of the projections.
+        kernel_constraint, bias_constraint: constraints of the projections.
+        branch_gain: float, factor of the initial weights of the value and output
+            projections, beta in DeepNorm.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(B, T, D)` floats.
-        padding_mask: bool `(B, T)`, True = a real token. Takes the place of the
-            implicit Keras mask of `inputs`.
-        attention_mask: None: no other masks can be served.
-        use_causal_mask: bool, whether token `i` sees tokens `j <= i` only.
-        return_attention_scores: bool, whether to return the weights as well. They are
-            then formed, for this alone: B x N x T x T numbers.
-        training: bool, without effect.
+        inputs: floats `(B, T, D)`.
+        padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit Keras
+            mask of `inputs`.
+        attention_mask: must be None: no other mask is supported.
+        use_causal_mask: bool, whether token `i` attends only to tokens `j <= i`.
+        return_attention_scores: bool, whether to return the attention weights as well.
+            They are computed for this only: B x N x T x T numbers.
+        training: bool, has no effect.
 
     Returns:
-        `(B, T, output_dim)`, or a pair of it and the weights `(B, N, T, T)`, whose rows
-        sum to one, or to zero where a token has nothing to attend to.
+        `(B, T, output_shape)`, or a tuple of it and the attention weights
+        `(B, N, T, T)`, whose rows sum to one, or to zero for a token with nothing to
+        attend to.
 
     Raises:
-        ValueError: for bad sizes, another feature map, another argument of
-            `MultiHeadSelfAttention`, an `attention_mask`.
+        ValueError: for invalid sizes, an unknown feature map, an unsupported argument
+            of `MultiHeadSelfAttention`, an `attention_mask`.
 
     Example:
+        >>> import keras
+        >>> from keras_attn import layers
         >>> inputs = keras.Input((None, 64))
-        >>> outputs = LinearSelfAttention(num_heads=8)(inputs, use_causal_mask=True)
-        >>> outputs.shape
+        >>> attention = layers.LinearSelfAttention(num_heads=8)
+        >>> attention(inputs, use_causal_mask=True).shape
         (None, None, 64)
-        >>> block = TransformerDecoder(256, 8, attention=LinearSelfAttention(8))
+        >>> block = layers.TransformerDecoder(
+        ...     intermediate_dim=256, num_heads=8, attention=layers.LinearSelfAttention(8)
+        ... )
 
     Reference:
         Katharopoulos et al. 2020, "Transformers are RNNs: Fast Autoregressive
@@ -79,89 +111,119 @@ class LinearSelfAttention(MultiHeadBase):
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        feature_map="elu",
-        use_bias=True,
-        output_dim=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        **kwargs,
-    ):
-        _refuse_what_softmax_takes(kwargs)
-        super().__init__(
-            num_heads,
-            key_dim,
-            value_dim,
-            use_bias=use_bias,
-            output_dim=output_dim,
-            kernel_initializer=kernel_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            bias_constraint=bias_constraint,
-            **kwargs,
-        )
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        feature_map: str = "elu",
+        use_bias: bool = True,
+        *,
+        output_shape: int | None = None,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        branch_gain: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        arguments.refuse_unsupported(type(self), kwargs, _ALTERNATIVES)
+        super().__init__(**kwargs)
+        self.num_heads = arguments.positive_int("num_heads", num_heads)
+        self.key_dim = arguments.positive_int("key_dim", key_dim, optional=True)
+        self.value_dim = arguments.positive_int("value_dim", value_dim, optional=True)
         feature_function(feature_map)
         self.feature_map = feature_map
+        self.use_bias = use_bias
+        self.use_output_bias = None
+        self.output_shape = arguments.positive_int(
+            "output_shape", output_shape, optional=True
+        )
+        arguments.set_weight_options(
+            self,
+            kernel_initializer,
+            bias_initializer,
+            kernel_regularizer,
+            bias_regularizer,
+            kernel_constraint,
+            bias_constraint,
+        )
+        self.branch_gain = arguments.number(
+            "branch_gain", branch_gain, 0, expected="a positive number"
+        )
+        self.supports_masking = True
 
-    def build(self, inputs_shape):
-        self._build_parts(inputs_shape, inputs_shape, inputs_shape)
+    @property
+    def head_dims(self) -> tuple[int, int]:
+        """Sizes H and V of a key head and of a value head, once the layer is built."""
+        return self._projections.key_dim, self._projections.value_dim
+
+    def build(self, inputs_shape: Shape) -> None:
+        check_shapes(inputs_shape, inputs_shape, inputs_shape)
+        shapes = [inputs_shape] * 3
+        self._projections = build_projections(
+            self, *shapes, num_key_value_heads=self.num_heads
+        )
+        self._projection_layers = self._projections.layers()  # Keras tracks this list.
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-    ):
-        padding_mask = self._mask(inputs, padding_mask, attention_mask)
-        query, key, value = self._projected(inputs)
-        how = {
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        padding_mask = self._padding_mask(inputs, padding_mask, attention_mask)
+        query, key, value = self._project(inputs)
+        options: dict[str, Any] = {
             "padding_mask": padding_mask,
             "causal": use_causal_mask,
             "feature_map": self.feature_map,
         }
-        attended = linear_attention(query, key, value, **how)
-        output = self._project_output(gated(attended, self))
+        heads = linear_attention(query, key, value, **options)
+        output = self._projections.output(apply_head_gates(heads, self))
         if not return_attention_scores:
             return output
-        weights = linear_attention_weights(query, key, **how)
+        weights = linear_attention_weights(query, key, **options)
         return output, ops.cast(weights, self.compute_dtype)
 
-    def _projected(self, inputs):
+    def _project(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        projections = self._projections
         return (
-            self._project_query(inputs),
-            self._project_key(inputs),
-            self._project_value(inputs),
+            projections.query(inputs),
+            projections.key(inputs),
+            projections.value(inputs),
         )
 
-    def _mask(self, inputs, padding_mask, attention_mask):
-        """The padding mask to go by, the implicit one of `inputs` included."""
+    def _padding_mask(
+        self, inputs: Tensor, padding_mask: Tensor | None, attention_mask: Any
+    ) -> Tensor | None:
+        """Return the padding mask of a call, which may be the implicit one."""
         self._check_masks(inputs, padding_mask, attention_mask)
         return implicit_mask(inputs) if padding_mask is None else padding_mask
 
-    def _check_masks(self, inputs, padding_mask, attention_mask):
+    def _check_masks(
+        self, inputs: Tensor, padding_mask: Tensor | None, attention_mask: Any
+    ) -> None:
         if attention_mask is not None:
             raise ValueError(
-                f"Layer '{self.name}' forms sums over all keys, from which no single "
-                "weight can be masked: it takes padding and causal masks only. "
+                f"Layer '{self.name}' supports only padding and causal masks: it "
+                "computes sums over all keys, and no single attention weight. "
                 "Received: attention_mask of shape "
                 f"{tuple(getattr(attention_mask, 'shape', ()))}"
             )
         masks.check(padding_mask, num_keys=inputs.shape[1])
 
-    def cache_spec(self, batch_size, max_length, has_context=False):
-        """See `MultiHeadAttention.cache_spec`. Here it does not grow with the length:
-        sums over the tokens so far, of keys times values and of keys."""
+    def cache_spec(
+        self, batch_size: int, max_length: int, inputs: Collection[str]
+    ) -> dict[str, keras.KerasTensor]:
+        """Return shapes and dtypes of the state; see `decoding.CachedLayer`.
+
+        The state does not grow with the length: it holds the sums, over the tokens so
+        far, of features times values and of features.
+        """
         key_dim, value_dim = self.head_dims
         shape = (batch_size, self.num_heads, key_dim)
         return {
@@ -170,52 +232,60 @@ class LinearSelfAttention(MultiHeadBase):
         }
 
     def cached_call(
-        self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        *,
-        cache,
-        index,
-    ):
-        """One decoding step, see `MultiHeadAttention.cached_call`."""
-        require_causal_mask(self, use_causal_mask)
-        output, state, normalizer = linear_attention_step(
+        self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Apply the layer to new positions; see `decoding.CachedLayer`."""
+        require_causal_mask(self, inputs.get("use_causal_mask", False))
+        x = inputs["inputs"]
+        heads, state, normalizer = linear_attention_step(
             cache["state"],
             cache["normalizer"],
-            *self._projected(inputs),
-            padding_mask=self._mask(inputs, padding_mask, attention_mask),
+            *self._project(x),
+            padding_mask=self._padding_mask(
+                x, inputs.get("padding_mask"), inputs.get("attention_mask")
+            ),
             feature_map=self.feature_map,
         )
-        output = self._project_output(gated(output, self))
+        output = self._projections.output(apply_head_gates(heads, self))
         return output, {"state": state, "normalizer": normalizer}
 
-    def compute_output_shape(self, inputs_shape):
-        return (*inputs_shape[:-1], self.output_dim or inputs_shape[-1])
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        return (*inputs_shape[:-1], self.output_shape or inputs_shape[-1])
 
     def compute_output_spec(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-    ):
+        inputs: keras.KerasTensor,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         self._check_masks(inputs, padding_mask, attention_mask)
-        return self._output_spec(inputs, inputs, return_attention_scores)
+        shape = self.compute_output_shape(tuple(inputs.shape))
+        output = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        batch, length = inputs.shape[:2]
+        shape = (batch, self.num_heads, length, length)
+        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
-        return {**super().get_config(), "feature_map": self.feature_map}
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            **arguments.serialize_weight_options(self),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "feature_map": self.feature_map,
+            "use_bias": self.use_bias,
+            "output_shape": self.output_shape,
+            "branch_gain": self.branch_gain,
+        }
 
+    def get_build_config(self) -> dict[str, Any] | None:
+        return add_trainable_state(self, super().get_build_config())
 
-def _refuse_what_softmax_takes(arguments):
-    """Raise for arguments of softmax attention that are not left at their defaults."""
-    for name, parameter in inspect.signature(MultiHeadBase.__init__).parameters.items():
-        if name in arguments and arguments[name] != parameter.default:
-            raise ValueError(
-                f"`{name}` is an argument of softmax attention that "
-                "`LinearSelfAttention` does not have. "
-                f"Received: {name}={arguments[name]!r}"
-            )
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        restore_trainable_state(self, config)

@@ -1,38 +1,40 @@
 """Token embedding, and the projection back to the vocabulary."""
 
 import math
+from typing import Any
 
 import keras
 from keras import initializers, ops
 
+from keras_attn._types import InitializerLike, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.ops.concrete import check_ids, concrete
-from keras_attn.ops.matmul import rows_by_kernel, rows_by_transposed
+from keras_attn.ops.matmul import matmul_transposed_weight, matmul_weight
+from keras_attn.ops.static_value import check_ids, static_value
 
 __all__ = ["TokenEmbedding"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
-    """Vectors for token ids and, called with `reverse=True`, logits for vectors.
+    """Vectors of token ids and, called with `reverse=True`, logits of vectors.
 
     Args:
         vocabulary_size: int V, number of token ids.
         hidden_dim: int D, width of a vector.
         scale: bool, whether to multiply the vectors by `sqrt(hidden_dim)`, as the
-            paper does where the same matrix projects back.
-        padding_id: int, the id that is padding and gives the implicit Keras mask; or
-            None for no mask.
-        tie_weights: bool, whether `reverse=True` uses the same matrix (transposed) or
-            one of its own.
-        embeddings_initializer: initializer of the vectors. Default: normal with
-            deviation `hidden_dim ** -0.5`, so that logits start near unit size.
-        **kwargs: `embeddings_regularizer`, `embeddings_constraint`, `reverse_dtype`,
-            `logit_soft_cap` of `keras.layers.ReversibleEmbedding`; `name`, `dtype`,
+            paper does if the same matrix projects back.
+        padding_id: int, the id of padding, which makes the implicit Keras mask; or None
+            for no mask.
+        tie_weights: bool, whether `reverse=True` uses the same matrix, transposed, or
+            a matrix of its own.
+        embeddings_initializer: initializer of the vectors. Default: normal with a
+            standard deviation of `hidden_dim ** -0.5`, so that logits are of order one.
+        **kwargs: `embeddings_regularizer`, `embeddings_constraint`, `reverse_dtype` and
+            `logit_soft_cap` of `keras.layers.ReversibleEmbedding`; `name`, `dtype` and
             `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: int `(B, T)` ids; with `reverse=True`, `(B, T, D)` floats.
+        inputs: int `(B, T)` ids; with `reverse=True`, floats `(B, T, D)`.
         reverse: bool.
 
     Returns:
@@ -40,11 +42,13 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     Raises:
         ValueError: for a size that is not a positive int, and for an id outside the
-            vocabulary where the call is not traced (in a compiled graph, what happens
-            then is the backend's matter).
+            vocabulary in an eager call (in a compiled graph the backend determines the
+            result).
 
     Example:
-        >>> embedding = TokenEmbedding(vocabulary_size=1000, hidden_dim=64, scale=True)
+        >>> import keras
+        >>> from keras_attn import layers
+        >>> embedding = layers.TokenEmbedding(vocabulary_size=1000, hidden_dim=64)
         >>> vectors = embedding(keras.Input((None,), dtype="int32"))
         >>> embedding(vectors, reverse=True).shape
         (None, None, 1000)
@@ -56,14 +60,14 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        scale=False,
-        padding_id=0,
-        tie_weights=True,
-        embeddings_initializer=None,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        hidden_dim: int,
+        scale: bool = False,
+        padding_id: int | None = 0,
+        tie_weights: bool = True,
+        embeddings_initializer: InitializerLike | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.vocabulary_size = arguments.positive_int(
             "vocabulary_size", vocabulary_size
         )
@@ -81,55 +85,59 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         self.padding_id = padding_id
         self.supports_masking = True
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if not reverse:
             self._check_dtype(inputs)
-            # A traced or symbolic tensor has no values to look at.
-            values = concrete(inputs)
+            # A traced or symbolic tensor has no values to check.
+            values = static_value(inputs)
             if values is not None:
-                what = f"Token ids of layer '{self.name}'"
-                check_ids(values, self.vocabulary_size, what)
+                name = f"Token ids of layer '{self.name}'"
+                check_ids(values, self.vocabulary_size, name)
         elif inputs.shape[-2] == 1 and self._has_plain_logits():
-            return self._logits_of_a_step(inputs)
-        return self._scaled(super().call(inputs, reverse), reverse)
+            return self._logits_of_step(inputs)
+        return self._scale_vectors(super().call(inputs, reverse), reverse)
 
-    def _has_plain_logits(self):
+    def _has_plain_logits(self) -> bool:
         return self.reverse_dtype is None and self.logit_soft_cap is None
 
-    def _logits_of_a_step(self, inputs):
-        """As the stock layer's, which transposes the whole matrix at each call."""
+    def _logits_of_step(self, inputs: Tensor) -> Tensor:
+        """Compute the logits of a decoding step.
+
+        The stock layer computes the same, but transposes the whole matrix at each call.
+        """
         rows = ops.reshape(inputs, (-1, self.hidden_dim))
         if self.tie_weights:
-            logits = rows_by_transposed(rows, self.embeddings)
+            logits = matmul_transposed_weight(rows, self.embeddings)
         else:
-            logits = rows_by_kernel(rows, self.reverse_embeddings, None, self, 1)
+            logits = matmul_weight(rows, self.reverse_embeddings, None, self, 1)
         return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.vocabulary_size))
 
-    def _check_dtype(self, ids):
+    def _check_dtype(self, ids: Tensor) -> None:
         if "float" in keras.backend.standardize_dtype(ids.dtype):
             raise ValueError(
-                f"Layer '{self.name}' takes ints, as of `keras.Input(shape, "
-                f"dtype='int32')`. Received: ids of dtype {ids.dtype}"
+                f"Layer '{self.name}' expects integers, such as those of "
+                "`keras.Input(shape, dtype='int32')`. "
+                f"Received: ids of dtype {ids.dtype}"
             )
 
-    def compute_output_spec(self, inputs, reverse=False):
+    def compute_output_spec(self, inputs: Any, reverse: bool = False) -> Any:
         if not reverse:
             self._check_dtype(inputs)
         return super().compute_output_spec(inputs, reverse)
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras quantizes no subclass, whose `call` may differ. See `quantized_call`.
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
+        # Keras refuses subclasses, since their `call` may differ. See `quantized_call`.
         super().quantize(mode, type_check=False, config=config)
 
-    def quantized_call(self, inputs, reverse=False):
-        return self._scaled(super().quantized_call(inputs, reverse), reverse)
+    def quantized_call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
+        return self._scale_vectors(super().quantized_call(inputs, reverse), reverse)
 
-    def _scaled(self, outputs, reverse):
+    def _scale_vectors(self, outputs: Tensor, reverse: bool) -> Tensor:
         if reverse or not self.scale:
             return outputs
         return outputs * math.sqrt(self.hidden_dim)
 
-    def compute_mask(self, inputs, mask=None):
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor | None:
         is_ids = "int" in keras.backend.standardize_dtype(inputs.dtype)
         if not is_ids:
             return mask
@@ -137,7 +145,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             None if self.padding_id is None else ops.not_equal(inputs, self.padding_id)
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for name in ("input_dim", "output_dim", "mask_zero"):
             config.pop(name)

@@ -1,15 +1,22 @@
-"""Where the tokens of a call stand."""
+"""The positions of the tokens of a call."""
+
+from typing import Any
 
 from keras import ops
 
-__all__ = ["positions_of"]
+from keras_attn._types import Tensor
+
+__all__ = ["token_positions"]
 
 
-def positions_of(inputs, start_index=0, positions=None):
-    """Positions of the tokens of `inputs`, `(..., T, D)`, as an int32 tensor.
+def token_positions(
+    inputs: Tensor, start_index: Any = 0, positions: Tensor | None = None
+) -> Tensor:
+    """Return the positions of the tokens of `inputs`, `(..., T, D)`, as int32.
 
     Returns:
-        `positions` as int32 where given, else `(T,)` counted from `start_index`.
+        `positions` if they are given, otherwise `start_index, start_index + 1, ...` of
+        shape `(T,)`.
     """
     if positions is not None:
         return ops.cast(positions, "int32")

@@ -1,73 +1,84 @@
-"""The recurrent decoder: stacked GRU or LSTM cells, with attention or without."""
+"""The recurrent decoder: stacked GRU or LSTM cells, with or without attention."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import initializers, ops
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn._types import InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.layers._internal.trainable_state import KeepsTraining
-from keras_attn.layers.attention.attention_base import AttentionBase
-from keras_attn.layers.recurrent.cells import check_cell
-from keras_attn.layers.recurrent.decoder_cell import DecoderRun
+from keras_attn.layers._internal.cached_layer import ContextLayer
+from keras_attn.layers._internal.trainable_state import (
+    add_trainable_state,
+    restore_trainable_state,
+)
+from keras_attn.layers.attention.attention_layer import AttentionLayer
+from keras_attn.layers.recurrent.cells import DecoderCell, check_cell, run_cell
 from keras_attn.layers.recurrent.state_bridge import StateBridge
 
 __all__ = ["RecurrentDecoder"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
-    """Stacked GRU or LSTM cells that write a sequence, looking back at another.
+class RecurrentDecoder(keras.layers.Layer):
+    """Stacked GRU or LSTM cells that generate a sequence and attend to another one.
 
-    After each step the top cell's state h attends to the encoder's outputs; from the
-    context c it finds, the output is `tanh([c; h] W)`. With input feeding the next
-    step gets that beside its own input, so that it knows what has been looked at.
-    Without attention the output is h: all a step knows of the source has come with
-    the initial state.
+    After each step the state h of the top cell attends to the outputs of the encoder;
+    with the resulting context c the output is `tanh([c; h] W)`. With input feeding the
+    next step receives this output in addition to its input, so that it has information
+    on past alignments. Without attention the output is h: the initial state is all that
+    a step has of the source.
 
-    Padding of the target is skipped: states, and what is fed, go on as they were.
+    Padding of the target is skipped: states and the output that is fed do not change.
 
     Args:
         units: int, width of the cells and of the output.
-        num_layers: int, number of cells on one another.
+        num_layers: int, number of stacked cells.
         cell: `"gru"` or `"lstm"`.
-        attention: one of this library's layers called as
+        attention: an attention layer of keras_attn called as
             `attention(query, context)`: `AdditiveAttention`, `DotProductAttention`,
             `MultiHeadAttention`, `CrossAttention`; or None.
-        input_feeding: bool, whether a step is told what the last one attended to.
-            Without it, attention is computed for all steps at once, which is faster.
+        input_feeding: bool, whether a step receives the attentional output of the
+            previous one. Without it, attention is computed for all steps at once, which
+            is faster.
         residual: bool, whether cells after the first add their input to their output.
-        dropout: float in [0, 1), of the input of each cell; one draw for all steps of
-            a call.
+        dropout: float in [0, 1), dropout rate of the input of each cell; one mask for
+            all steps of a call.
         kernel_initializer, recurrent_initializer: initializers of the cells.
         seed: int, seed of the dropout.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Raises:
-        ValueError: for sizes that are not positive ints, another cell, a rate outside
-            [0, 1), an attention that is not ours, or one that drops weights where it
-            is fed; in a call, where there is no encoder sequence to attend to, or a
-            sequence that no attention looks at.
+        ValueError: for sizes that are not positive ints, an unknown cell, a rate
+            outside [0, 1), an attention that is not a layer of keras_attn, or one with
+            dropout and input feeding; in a call, for an encoder sequence that is
+            missing, or given without an attention.
 
     Call arguments:
-        decoder_sequence: `(B, T, D)` floats.
-        encoder_sequence: `(B, S, D')` floats to attend to; None without attention.
-        initial_state: `(B, X)` floats, such as the encoder's last states, from which
-            a learned projection makes the state of each cell. None: zeros.
-        decoder_padding_mask: bool `(B, T)`, True = a real token; takes the place of
-            the implicit Keras mask of `decoder_sequence`.
-        encoder_padding_mask: bool `(B, S)`, likewise of `encoder_sequence`.
-        training: bool, whether dropout is on.
-        return_attention_scores: bool, whether to return the weights as well.
+        decoder_sequence: floats `(B, T, D)`.
+        encoder_sequence: floats `(B, S, D')` to attend to; None without attention.
+        initial_state: floats `(B, X)`, such as the last states of the encoder, from
+            which a learned projection makes the state of each cell. None: zeros.
+        decoder_padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit
+            Keras mask of `decoder_sequence`.
+        encoder_padding_mask: bool `(B, S)`, True = a real token. Replaces the implicit
+            Keras mask of `encoder_sequence`.
+        training: bool, whether dropout is applied.
+        return_attention_scores: bool, whether to return the attention weights as well.
 
     Returns:
-        `(B, T, units)`, or a pair of it and the weights as the attention gives them,
-        `(B, T, S)` or `(B, N, T, S)`.
+        `(B, T, units)`, or a tuple of it and the weights of the attention, `(B, T, S)`
+        or `(B, N, T, S)`.
 
     Example:
+        >>> import keras
+        >>> from keras_attn import layers
         >>> target, source = keras.Input((None, 32)), keras.Input((None, 32))
-        >>> outputs, state = RecurrentEncoder(64)(source)
-        >>> RecurrentDecoder(64, attention=AdditiveAttention())(
-        ...     target, outputs, state).shape
+        >>> outputs, state = layers.RecurrentEncoder(64)(source)
+        >>> decoder = layers.RecurrentDecoder(64, attention=layers.AdditiveAttention())
+        >>> decoder(target, outputs, state).shape
         (None, None, 64)
 
     Reference:
@@ -77,48 +88,40 @@ class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
     """
 
     context_arguments = ("encoder_sequence", "initial_state")
-    context_mask_argument = "encoder_padding_mask"
+    context_masks = ("encoder_padding_mask",)
 
     def __init__(
         self,
-        units,
-        num_layers=1,
-        cell="gru",
-        attention=None,
-        input_feeding=True,
-        residual=False,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        num_layers: int = 1,
+        cell: str = "gru",
+        attention: Any = None,
+        input_feeding: bool = True,
+        *,
+        residual: bool = False,
+        dropout: float = 0.0,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        recurrent_initializer: InitializerLike = "orthogonal",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         if kwargs.pop("bidirectional", False):
             raise ValueError(
-                "A decoder writes from the first token to the last and cannot be "
+                "A decoder generates from the first token to the last and cannot be "
                 "bidirectional; an encoder can. Received: bidirectional=True"
             )
         super().__init__(**kwargs)
         self.units = arguments.positive_int("units", units)
         self.num_layers = arguments.positive_int("num_layers", num_layers)
         self.cell = check_cell(cell)
-        self.attention = arguments.deserialize(attention)
-        if not isinstance(self.attention, (AttentionBase, type(None))):
-            raise ValueError(
-                "`attention` must be an attention layer of keras_attn, such as "
-                f"`AdditiveAttention()`, or None. Received: attention={attention!r}"
-            )
-        if not hasattr(self.attention, "project_context") and attention is not None:
-            raise ValueError(
-                "`attention` must attend from one sequence to another. "
-                f"Received: attention={attention!r}"
-            )
+        self.attention = _check_attention(arguments.deserialize(attention))
         self.input_feeding = input_feeding
-        self.feeds = self.attention is not None and input_feeding
-        if self.feeds and self.attention.dropout > 0:
+        self.feeds_attention = self.attention is not None and input_feeding
+        if self.feeds_attention and self.attention.dropout > 0:
             raise ValueError(
-                "With `input_feeding` the attention runs inside a loop, where its "
-                "dropout cannot: use the decoder's `dropout`, or input_feeding=False. "
+                "With `input_feeding=True` the attention runs inside a loop, where its "
+                "dropout is not supported: use the `dropout` of the decoder, or "
+                "input_feeding=False. "
                 f"Received: an attention with dropout={self.attention.dropout}"
             )
         self.residual = residual
@@ -126,28 +129,27 @@ class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.recurrent_initializer = initializers.get(recurrent_initializer)
         self.seed = seed
-        if dropout > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = keras.random.SeedGenerator(seed) if dropout > 0 else None
         self.supports_masking = True
 
     @property
-    def has_attention_scores(self):
-        """Whether there are weights to return."""
+    def has_attention_scores(self) -> bool:
+        """Whether the layer has attention weights to return."""
         return self.attention is not None
 
     def build(
         self,
-        decoder_sequence_shape,
-        encoder_sequence_shape=None,
-        initial_state_shape=None,
-    ):
-        batch, length, _ = decoder_sequence_shape
-        self._run = DecoderRun(self, name="run")
-        self._run.build(decoder_sequence_shape)
-        self._has_initial_state = initial_state_shape is not None
-        if self._has_initial_state:
-            # What is fed is nothing at first.
-            count = len(self._run.cell.state_size) - (1 if self.feeds else 0)
+        decoder_sequence_shape: Shape,
+        encoder_sequence_shape: Shape | None = None,
+        initial_state_shape: Shape | None = None,
+    ) -> None:
+        batch, length, width = decoder_sequence_shape
+        self._cell = DecoderCell(self, name="cell")
+        self._cell.build((batch, width))
+        self._bridge = None
+        if initial_state_shape is not None:
+            # The output that is fed is zero at first.
+            count = len(self._cell.state_size) - (1 if self.feeds_attention else 0)
             self._bridge = StateBridge(
                 self.units,
                 count,
@@ -156,42 +158,45 @@ class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
                 name="bridge",
             )
             self._bridge.build(initial_state_shape)
-        if self.attention is not None:
-            if encoder_sequence_shape is None:
-                raise ValueError(
-                    f"Layer '{self.name}' has an attention and needs a sequence to "
-                    "attend to. Received: encoder_sequence=None"
-                )
-            hidden = (batch, length, self.units)
-            if not self.attention.built:
-                self.attention.build(hidden, encoder_sequence_shape)
-            found = self.attention.compute_output_shape(hidden, encoder_sequence_shape)
-            self._output_dense = keras.layers.Dense(
-                self.units,
-                activation="tanh",
-                use_bias=False,
-                kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
-                dtype=self.dtype_policy,
-                name="attention_output",
+        if self.attention is None:
+            return
+        if encoder_sequence_shape is None:
+            raise ValueError(
+                f"Layer '{self.name}' has an attention and requires a sequence to "
+                "attend to. Received: encoder_sequence=None"
             )
-            self._output_dense.build((batch, length, found[-1] + self.units))
+        hidden_shape = (batch, length, self.units)
+        if not self.attention.built:
+            self.attention.build(hidden_shape, encoder_sequence_shape)
+        context_shape = self.attention.compute_output_shape(
+            hidden_shape, encoder_sequence_shape
+        )
+        self._output_dense = keras.layers.Dense(
+            self.units,
+            activation="tanh",
+            use_bias=False,
+            kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name="attention_output",
+        )
+        self._output_dense.build((batch, length, context_shape[-1] + self.units))
 
     def call(
         self,
-        decoder_sequence,
-        encoder_sequence=None,
-        initial_state=None,
-        decoder_padding_mask=None,
-        encoder_padding_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        decoder_sequence: Tensor,
+        encoder_sequence: Tensor | None = None,
+        initial_state: Tensor | None = None,
+        decoder_padding_mask: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         self._check_call(encoder_sequence, initial_state, return_attention_scores)
         if encoder_padding_mask is None and encoder_sequence is not None:
             encoder_padding_mask = implicit_mask(encoder_sequence)
         states = self._initial_states(decoder_sequence, initial_state)
 
-        def look(hidden, **options):
+        def attend(hidden: Tensor, **options: Any) -> Any:
             return self.attention(
                 hidden,
                 encoder_sequence,
@@ -200,174 +205,193 @@ class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
                 **options,
             )
 
-        context = None
-        if self.feeds:
-            context = self.attention.project_context(
-                encoder_sequence, padding_mask=encoder_padding_mask
-            )
-        hidden, attended, _ = self._steps(
+        context: Mapping[str, Tensor] = {}
+        if self.feeds_attention:
+            context = self._attention_context(encoder_sequence, encoder_padding_mask)
+        hidden, output, _ = self._run(
             decoder_sequence, decoder_padding_mask, states, context, training
         )
-        if attended is None:
-            attended = self._output(hidden, look)
+        if output is None:
+            output = self._output(hidden, attend)
         if not return_attention_scores:
-            return attended
-        return attended, look(hidden, return_attention_scores=True)[1]
+            return output
+        return output, attend(hidden, return_attention_scores=True)[1]
 
-    def _steps(self, sequence, padding_mask, states, context, training=False):
-        """Runs the cells.
+    def _run(
+        self,
+        sequence: Tensor,
+        padding_mask: Tensor | None,
+        states: Sequence[Tensor],
+        context: Mapping[str, Tensor],
+        training: bool | None = False,
+    ) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
+        """Run the cells over a sequence.
 
         Returns:
-            A triple: the hidden states `(B, T, units)`, what was attended to, or None
-            where nothing was fed, and the states after the last step.
+            A tuple of the hidden states `(B, T, units)`, the outputs of the same shape
+            (None without input feeding), and the last states.
         """
         if padding_mask is None:
             padding_mask = implicit_mask(sequence)
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
-        outputs, *states = self._run.steps(
+        outputs, states = run_cell(
+            self._cell,
             sequence,
             states,
             padding_mask,
-            attend=lambda hidden: self._output(hidden, self._look_at(context)),
-            drops=self._drops(ops.shape(sequence)[0]) if training else None,
+            attend=lambda hidden: self._output(hidden, self._attend_to(context)),
+            dropout_masks=self._dropout_masks(sequence) if training else None,
         )
-        if not self.feeds:
+        if not self.feeds_attention:
             return outputs, None, states
         return outputs[..., : self.units], outputs[..., self.units :], states
 
-    def _look_at(self, context):
-        """The attention as a function of hidden states, to a projected context."""
+    def _attend_to(self, context: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """Return the attention to a projected context as a function of hidden states."""
 
-        def look(hidden):
-            return self.attention.cached_call(
-                hidden, cache={}, index=0, context=context
-            )[0]
+        def attend(hidden: Tensor) -> Tensor:
+            inputs = {"query": hidden, "projected_context": context}
+            return self.attention.cached_call(inputs, {}, 0)[0]
 
-        return look
+        return attend
 
-    def _output(self, hidden, look):
-        """`(B, T, units)` from the hidden states and what `look` finds for them."""
+    def _attention_context(
+        self, encoder_sequence: Tensor, padding_mask: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Return the projected context of the attention."""
+        context = {self.attention.context_arguments[0]: encoder_sequence}
+        if padding_mask is not None:
+            context[self.attention.context_masks[0]] = padding_mask
+        return self.attention.project_context(context)
+
+    def _output(self, hidden: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the output `(B, T, units)` of hidden states."""
         if self.attention is None:
             return hidden
-        return self._output_dense(ops.concatenate([look(hidden), hidden], axis=-1))
+        return self._output_dense(ops.concatenate([attend(hidden), hidden], axis=-1))
 
-    def _drops(self, rows):
+    def _dropout_masks(self, sequence: Tensor) -> list[Tensor] | None:
         if not self.dropout:
             return None
+        batch = ops.shape(sequence)[0]
         return [
             keras.random.dropout(
-                ops.ones((rows, width), dtype=self.compute_dtype),
+                ops.ones((batch, width), dtype=self.compute_dtype),
                 self.dropout,
                 seed=self.seed_generator,
             )
-            for width in self._run.cell.input_widths
+            for width in self._cell.input_widths
         ]
 
-    def _initial_states(self, sequence, initial_state):
-        rows = ops.shape(sequence)[0]
-        states = self._bridge(initial_state) if self._has_initial_state else []
-        sizes = self._run.cell.state_size[len(states) :]
-        zeros = [ops.zeros((rows, size), dtype=self.compute_dtype) for size in sizes]
+    def _initial_states(
+        self, sequence: Tensor, initial_state: Tensor | None
+    ) -> list[Tensor]:
+        batch = ops.shape(sequence)[0]
+        states = [] if self._bridge is None else self._bridge(initial_state)
+        sizes = self._cell.state_size[len(states) :]
+        zeros = [ops.zeros((batch, size), dtype=self.compute_dtype) for size in sizes]
         return states + zeros
 
-    def _check_call(self, encoder_sequence, initial_state, return_attention_scores):
+    def _check_call(
+        self, encoder_sequence: Any, initial_state: Any, return_attention_scores: bool
+    ) -> None:
         if (encoder_sequence is None) != (self.attention is None):
             has = "has no attention" if self.attention is None else "has an attention"
-            given = "None" if encoder_sequence is None else "a tensor"
+            received = "None" if encoder_sequence is None else "a tensor"
             raise ValueError(
-                f"Layer '{self.name}' {has}: it takes an encoder sequence where it has "
-                f"one, and none where it has not. Received: encoder_sequence={given}"
+                f"Layer '{self.name}' {has}: pass an encoder sequence if and only if "
+                f"the layer has one. Received: encoder_sequence={received}"
             )
-        if (initial_state is not None) != self._has_initial_state:
+        if (initial_state is not None) != (self._bridge is not None):
             raise ValueError(
                 f"Layer '{self.name}' was built "
-                f"{'with' if self._has_initial_state else 'without'} an initial state: "
-                "give one in every call or in none. Received: initial_state="
+                f"{'without' if self._bridge is None else 'with'} an initial state: "
+                "pass one in every call or in none. Received: initial_state="
                 f"{'None' if initial_state is None else 'a tensor'}"
             )
         if return_attention_scores and self.attention is None:
             raise ValueError(
-                f"Layer '{self.name}' has no attention whose scores could be returned. "
-                f"Received: {return_attention_scores=}"
+                f"Layer '{self.name}' has no attention whose weights could be "
+                f"returned. Received: {return_attention_scores=}"
             )
 
-    # Decoding step by step
-
-    def cache_spec(self, batch_size, max_length, has_context=False):
-        """The states of the cells, and what was fed."""
+    def cache_spec(
+        self, batch_size: int, max_length: int, inputs: Collection[str]
+    ) -> dict[str, keras.KerasTensor]:
+        """Return shapes and dtypes of the states; see `decoding.CachedLayer`."""
         return {
             f"state_{i:02}": keras.KerasTensor((batch_size, size), self.compute_dtype)
-            for i, size in enumerate(self._run.cell.state_size)
+            for i, size in enumerate(self._cell.state_size)
         }
 
-    def project_context(
-        self, encoder_sequence=None, initial_state=None, padding_mask=None
-    ):
-        """What steps need of the encoder, computed once.
-
-        Args:
-            encoder_sequence, initial_state: as in `call`.
-            padding_mask: of the encoder sequence.
+    def project_context(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Project the encoder's output and state; see `decoding.ContextLayer`.
 
         Returns:
-            A dict of tensors: what the attention's `project_context` gives, and
-            `"initial_00"` and so on `(B, units)`.
+            A dict of tensors: the projected context of the attention, and the initial
+            states, `"initial_00"` and so on `(B, units)`.
         """
-        context = {}
-        if encoder_sequence is not None:
-            context = self.attention.project_context(
-                encoder_sequence, padding_mask=padding_mask
+        context: dict[str, Tensor] = {}
+        if "encoder_sequence" in inputs:
+            context = self._attention_context(
+                inputs["encoder_sequence"], inputs.get("encoder_padding_mask")
             )
-        if initial_state is not None:
-            for i, state in enumerate(self._bridge(initial_state)):
+        if "initial_state" in inputs and self._bridge is not None:
+            for i, state in enumerate(self._bridge(inputs["initial_state"])):
                 context[f"initial_{i:02}"] = state
         return context
 
     def cached_call(
-        self, decoder_sequence, decoder_padding_mask=None, *, cache, index, context=None
-    ):
-        """One decoding step, see `MultiHeadAttention.cached_call`."""
-        context = dict(context or {})
+        self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Apply the layer to new positions; see `decoding.CachedLayer`."""
+        for name in (*self.context_arguments, *self.context_masks):
+            if inputs.get(name) is not None:
+                raise ValueError(f"its `{name}` depends on the generated tokens.")
+        context = dict(inputs.get("projected_context", {}))
         states = [cache[name] for name in sorted(cache)]
         for i, name in enumerate(sorted(n for n in context if "initial" in n)):
-            states[i] = _first(index, context.pop(name), states[i])
-        hidden, attended, states = self._steps(
-            decoder_sequence, decoder_padding_mask, states, context
+            states[i] = _initial_or_cached(index, context.pop(name), states[i])
+        hidden, output, states = self._run(
+            inputs["decoder_sequence"],
+            inputs.get("decoder_padding_mask"),
+            states,
+            context,
         )
-        if attended is None:
-            attended = self._output(hidden, self._look_at(context))
-        return attended, dict(zip(sorted(cache), states))
+        if output is None:
+            output = self._output(hidden, self._attend_to(context))
+        return output, dict(zip(sorted(cache), states))
 
     def compute_output_shape(
         self,
-        decoder_sequence_shape,
-        encoder_sequence_shape=None,
-        initial_state_shape=None,
-    ):
+        decoder_sequence_shape: Shape,
+        encoder_sequence_shape: Shape | None = None,
+        initial_state_shape: Shape | None = None,
+    ) -> Shape:
         return (*decoder_sequence_shape[:2], self.units)
 
     def compute_output_spec(
         self,
-        decoder_sequence,
-        encoder_sequence=None,
-        initial_state=None,
-        decoder_padding_mask=None,
-        encoder_padding_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        decoder_sequence: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor | None = None,
+        initial_state: keras.KerasTensor | None = None,
+        decoder_padding_mask: Any = None,
+        encoder_padding_mask: Any = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         self._check_call(encoder_sequence, initial_state, return_attention_scores)
         shape = (*decoder_sequence.shape[:2], self.units)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        _, scores = self.attention.compute_output_spec(
+        _, weights = self.attention.compute_output_spec(
             output, encoder_sequence, return_attention_scores=True
         )
-        return output, scores
+        return output, weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -382,13 +406,37 @@ class RecurrentDecoder(KeepsTraining, keras.layers.Layer):
             "seed": self.seed,
         }
 
+    def get_build_config(self) -> dict[str, Any] | None:
+        return add_trainable_state(self, super().get_build_config())
 
-def _first(index, initial, state):
-    """The initial states at index 0, those of a cache after it.
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        restore_trainable_state(self, config)
 
-    Hypotheses of one row share its initial state; a cache has a row for each.
+
+def _check_attention(attention: Any) -> Any:
+    """Return the attention; raise a ValueError if a decoder cannot use it."""
+    if attention is None:
+        return None
+    if not isinstance(attention, AttentionLayer):
+        raise ValueError(
+            "`attention` must be an attention layer of keras_attn, such as "
+            f"`AdditiveAttention()`, or None. Received: attention={attention!r}"
+        )
+    if not isinstance(attention, ContextLayer):
+        raise ValueError(
+            "`attention` must attend from one sequence to another. "
+            f"Received: attention={attention!r}"
+        )
+    return attention
+
+
+def _initial_or_cached(index: Tensor, initial: Tensor, state: Tensor) -> Tensor:
+    """Return the initial state at index 0, and the cached state afterwards.
+
+    The beams of a batch element share its initial state; the cache has a state each.
     """
-    rows, width = ops.shape(initial)[0], state.shape[-1]
-    states = ops.reshape(state, (rows, -1, width))
+    batch, width = ops.shape(initial)[0], state.shape[-1]
+    states = ops.reshape(state, (batch, -1, width))
     chosen = ops.where(ops.equal(index, 0), ops.expand_dims(initial, 1), states)
     return ops.reshape(chosen, ops.shape(state))

@@ -1,55 +1,63 @@
-"""The recurrent encoder: a stack of GRU or LSTM layers over the source."""
+"""The recurrent encoder: a stack of GRU or LSTM layers."""
+
+from typing import Any
 
 import keras
 from keras import initializers, ops
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn._types import InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.layers._internal.trainable_state import KeepsTraining
-from keras_attn.layers.recurrent.cells import check_cell, make_layer, states_per_cell
+from keras_attn.layers._internal.trainable_state import (
+    add_trainable_state,
+    restore_trainable_state,
+)
+from keras_attn.layers.recurrent.cells import check_cell, make_layer, num_states
 
 __all__ = ["RecurrentEncoder"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
-    """Stacked GRU or LSTM layers that read a sequence, one way or both.
+class RecurrentEncoder(keras.layers.Layer):
+    """Stacked GRU or LSTM layers over a sequence, in one direction or both.
 
-    Gives what an attention model looks at, a vector a position, and what a model
-    without attention has to make do with, the last states as one vector.
+    Returns a vector per position, for attention, and the last states as one vector,
+    for decoders without attention.
 
-    Padding is skipped: outputs are zero there, and the states are those of the last
-    real token. A row that is all padding gives zeros.
+    Padding is skipped: outputs are zero there, and the states are those at the last
+    real token. If all tokens are padding, they are zero.
 
     Args:
-        units: int, width of the output. Where the layers are bidirectional each
-            direction has half of them.
+        units: int, width of the output. In bidirectional layers each direction has half
+            of it.
         num_layers: int, number of layers.
         cell: `"gru"` or `"lstm"`.
-        bidirectional: bool, whether each layer reads both ways.
+        bidirectional: bool, whether each layer runs in both directions.
         residual: bool, whether layers after the first add their input to their output.
-        dropout: float in [0, 1), of the input of each layer.
+        dropout: float in [0, 1), dropout rate of the input of each layer.
         kernel_initializer, recurrent_initializer: initializers of the cells.
         seed: int, seed of the dropout.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Raises:
-        ValueError: for sizes that are not positive ints, another cell, a rate outside
-            [0, 1), or an odd number of units for two directions.
+        ValueError: for sizes that are not positive ints, an unknown cell, a rate
+            outside [0, 1), or an odd number of units for two directions.
 
     Call arguments:
-        inputs: `(B, S, D)` floats.
-        padding_mask: bool `(B, S)`, True = a real token; takes the place of the
-            implicit Keras mask of `inputs`.
-        training: bool, whether dropout is on.
+        inputs: floats `(B, S, D)`.
+        padding_mask: bool `(B, S)`, True = a real token. Replaces the implicit Keras
+            mask of `inputs`.
+        training: bool, whether dropout is applied.
 
     Returns:
-        A pair: `(B, S, units)`, and the last states of all layers side by side,
+        A tuple of `(B, S, units)` and the last states of all layers, concatenated:
         `(B, num_layers * units)`, twice as wide for an LSTM, which has two.
 
     Example:
+        >>> import keras
+        >>> from keras_attn import layers
         >>> source = keras.Input((None, 32))
-        >>> outputs, state = RecurrentEncoder(64, num_layers=2)(source)
+        >>> outputs, state = layers.RecurrentEncoder(64, num_layers=2)(source)
         >>> outputs.shape, state.shape
         ((None, None, 64), (None, 128))
 
@@ -60,17 +68,18 @@ class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
 
     def __init__(
         self,
-        units,
-        num_layers=1,
-        cell="gru",
-        bidirectional=True,
-        residual=False,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        num_layers: int = 1,
+        cell: str = "gru",
+        bidirectional: bool = True,
+        residual: bool = False,
+        *,
+        dropout: float = 0.0,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        recurrent_initializer: InitializerLike = "orthogonal",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = arguments.positive_int("units", units)
         self.num_layers = arguments.positive_int("num_layers", num_layers)
@@ -88,8 +97,9 @@ class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
             )
         self.supports_masking = True
 
-    def build(self, inputs_shape):
-        self._layers_stacked, shape = [], tuple(inputs_shape)
+    def build(self, inputs_shape: Shape) -> None:
+        self._stack: list[keras.layers.Layer] = []
+        shape = tuple(inputs_shape)
         for i in range(self.num_layers):
             units = self.units // 2 if self.bidirectional else self.units
             layer = make_layer(self, units, f"layer{i}")
@@ -98,7 +108,7 @@ class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
                     layer, dtype=self.dtype_policy, name=f"layer{i}"
                 )
             layer.build(shape)
-            self._layers_stacked.append(layer)
+            self._stack.append(layer)
             shape = (*shape[:-1], self.units)
         self._dropouts = [
             keras.layers.Dropout(
@@ -107,26 +117,31 @@ class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
             for i in range(self.num_layers)
         ]
 
-    def call(self, inputs, padding_mask=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+    ) -> tuple[Tensor, Tensor]:
         if padding_mask is None:
             padding_mask = implicit_mask(inputs)
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
         x, states = inputs, []
-        for i, (layer, dropout) in enumerate(zip(self._layers_stacked, self._dropouts)):
+        for i, (layer, dropout) in enumerate(zip(self._stack, self._dropouts)):
             outputs, *last = layer(dropout(x, training=training), mask=padding_mask)
             x = x + outputs if self.residual and i else outputs
             states += last
         return x, ops.concatenate(states, axis=-1)
 
-    def compute_mask(self, inputs, previous_mask):
+    def compute_mask(self, inputs: Tensor, previous_mask: Any) -> tuple[Any, None]:
         return previous_mask, None
 
-    def compute_output_shape(self, inputs_shape):
-        width = self.units * self.num_layers * states_per_cell(self.cell)
+    def compute_output_shape(self, inputs_shape: Shape) -> tuple[Shape, Shape]:
+        width = self.units * self.num_layers * num_states(self.cell)
         return (*inputs_shape[:2], self.units), (inputs_shape[0], width)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -139,3 +154,10 @@ class RecurrentEncoder(KeepsTraining, keras.layers.Layer):
             "recurrent_initializer": initializers.serialize(self.recurrent_initializer),
             "seed": self.seed,
         }
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        return add_trainable_state(self, super().get_build_config())
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        restore_trainable_state(self, config)

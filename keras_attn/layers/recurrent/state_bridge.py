@@ -1,31 +1,41 @@
-"""From the last states of an encoder to the first ones of a decoder."""
+"""From the last states of an encoder to the initial states of a decoder."""
+
+from typing import Any
 
 import keras
 
+from keras_attn._types import InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
 
 __all__ = ["StateBridge"]
 
 
 class StateBridge(keras.layers.Layer):
-    """A learned projection, with a tanh, to each of several states.
+    """A learned projection with a tanh to each of several states.
 
     Args:
         units: int, width of a state.
-        count: int, number of states.
-        kernel_initializer: of the projections.
+        num_states: int, number of states.
+        kernel_initializer: initializer of the projections.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         state: `(B, X)`.
 
     Returns:
-        A list of `count` tensors `(B, units)`.
+        A list of `num_states` tensors `(B, units)`.
 
     Reference:
         Bahdanau et al. 2014, appendix A.2.2 (https://arxiv.org/abs/1409.0473).
     """
 
-    def __init__(self, units, count, kernel_initializer, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        num_states: int,
+        kernel_initializer: InitializerLike,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.dense = [
             keras.layers.Dense(
@@ -35,12 +45,12 @@ class StateBridge(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name=f"state{i}",
             )
-            for i in range(count)
+            for i in range(num_states)
         ]
 
-    def build(self, state_shape):
+    def build(self, state_shape: Shape) -> None:
         for dense in self.dense:
             dense.build(state_shape)
 
-    def call(self, state):
+    def call(self, state: Tensor) -> list[Tensor]:
         return [dense(state) for dense in self.dense]

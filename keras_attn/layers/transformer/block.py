@@ -1,47 +1,48 @@
-"""What the encoder and the decoder block share: arguments, parts, the way through."""
+"""Base of the encoder and decoder blocks: arguments and parts."""
 
-import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import activations, initializers
 
+from keras_attn._keras_internals import Untracked
+from keras_attn._types import ActivationLike, InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
 from keras_attn.layers._internal.normalization import check_normalization
-from keras_attn.layers._internal.trainable_state import KeepsTraining
-from keras_attn.layers.transformer.deep_norm import scaled, values_scaled
+from keras_attn.layers._internal.trainable_state import (
+    add_trainable_state,
+    restore_trainable_state,
+)
 from keras_attn.layers.transformer.feed_forward import FeedForward
-from keras_attn.layers.transformer.residual import Residual
+from keras_attn.layers.transformer.residual import Residual, ResidualConnection
 
-__all__ = ["TransformerBlock", "of_segments"]
+__all__ = ["TransformerBlock"]
 
 
-class TransformerBlock(KeepsTraining, keras.layers.Layer):
+class TransformerBlock(keras.layers.Layer):
     """Base of `TransformerEncoder` and `TransformerDecoder`, which document it."""
 
     def __init__(
         self,
-        intermediate_dim,
-        num_heads,
-        dropout=0,
-        activation="relu",
-        layer_norm_epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        normalize_first=False,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0,
+        activation: ActivationLike = "relu",
+        layer_norm_epsilon: float = 1e-5,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        normalize_first: bool = False,
         *,
-        attention=None,
-        feed_forward=None,
-        normalization="layer_norm",
-        use_bias=True,
-        gated=False,
-        parallel=False,
-        sandwich_norm=False,
-        layer_scale=None,
-        residual_scale=1.0,
-        branch_gain=1.0,
-        stochastic_depth=0.0,
-        **kwargs,
-    ):
+        attention: keras.layers.Layer | None = None,
+        feed_forward: keras.layers.Layer | None = None,
+        normalization: str | keras.layers.Layer = "layer_norm",
+        residual: Residual | None = None,
+        use_bias: bool = True,
+        parallel: bool = False,
+        branch_gain: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = arguments.positive_int(
             "intermediate_dim", intermediate_dim
@@ -53,122 +54,90 @@ class TransformerBlock(KeepsTraining, keras.layers.Layer):
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
         self.normalize_first = normalize_first
-        # In a function, since as an attribute Keras would track this layer, which is
-        # a pattern to copy and has no weights.
-        normalization = check_normalization("normalization", normalization)
-        self._normalization = lambda: normalization
-        self.attention = arguments.part("attention", attention)
-        self.feed_forward = arguments.part("feed_forward", feed_forward)
+        self.attention = arguments.optional_layer("attention", attention)
+        self.feed_forward = arguments.optional_layer("feed_forward", feed_forward)
+        # A template, without weights.
+        self._normalization = Untracked(
+            check_normalization("normalization", normalization)
+        )
+        self.residual = _check_residual(residual, normalize_first)
         self.use_bias = arguments.boolean("use_bias", use_bias)
-        self.gated = arguments.boolean("gated", gated)
         self.parallel = arguments.boolean("parallel", parallel)
-        self.sandwich_norm = arguments.boolean("sandwich_norm", sandwich_norm)
-        self.layer_scale = layer_scale
-        if layer_scale is not None:
-            number = arguments.number("layer_scale", layer_scale, what="a number")
-            self.layer_scale = float(number)
-        self.residual_scale = _positive("residual_scale", residual_scale)
-        self.branch_gain = _positive("branch_gain", branch_gain)
-        self.stochastic_depth = arguments.rate("stochastic_depth", stochastic_depth)
-        self._check_combination()
-        self.supports_masking = True
-
-    def _check_combination(self):
-        if self.gated and self.feed_forward is not None:
+        if self.parallel and not normalize_first:
             raise ValueError(
-                "`gated` is of the block's own feed-forward: give it to the layer that "
-                "is given as `feed_forward`, or leave that out. "
-                f"Received: gated=True, feed_forward={self.feed_forward}"
+                "`parallel=True` requires `normalize_first=True`. "
+                f"Received: {parallel=}, {normalize_first=}"
             )
-        for name in ("parallel", "sandwich_norm"):
-            if getattr(self, name) and not self.normalize_first:
-                raise ValueError(
-                    f"`{name}` needs `normalize_first=True`. "
-                    f"Received: {name}=True, normalize_first={self.normalize_first}"
-                )
+        self.branch_gain = float(
+            arguments.number(
+                "branch_gain", branch_gain, 0, expected="a positive number"
+            )
+        )
+        self.supports_masking = True
+        self._residual_layers: list[keras.layers.Layer] = []
 
     @property
-    def normalization(self):
-        return self._normalization()
+    def normalization(self) -> str | keras.layers.Layer:
+        """The normalization, as given to the constructor."""
+        return self._normalization.value
 
-    # Parts. One that several blocks share is built already.
+    # A layer that several blocks share is built only once.
 
-    def _build_attention(self, name, given, layer_class, *shapes):
-        """Makes an attention, `_<name>_layer`, and the residual connection around."""
-        layer, context = given, contextlib.nullcontext()
+    def _build_attention(
+        self, name: str, layer: Any, layer_class: type, *shapes: Shape
+    ) -> keras.layers.Layer:
+        """Return the attention layer `layer`, or a new one, built."""
         if layer is None:
-            layer = layer_class(self.num_heads, dropout=self.dropout, **self._own(name))
-            if self.branch_gain != 1:
-                context = values_scaled(layer, self.branch_gain)
+            layer = layer_class(
+                self.num_heads, dropout=self.dropout, **self._part_options(name)
+            )
         if not layer.built:
-            with context:
-                layer.build(*shapes)
-        setattr(self, f"_{name}_layer", layer)
-        self._build_residual(name, shapes[0])
+            layer.build(*shapes)
+        return layer
 
-    def _build_residual(self, name, shape):
-        setattr(self, f"_{name}_residual", Residual(self, name, shape))
-
-    def _build_feed_forward(self, shape):
+    def _build_feed_forward(self, shape: Shape) -> keras.layers.Layer:
+        """Return the block's feed-forward layer, built."""
         layer = self.feed_forward
         if layer is None:
-            own = self._own("feed_forward")
-            if self.branch_gain != 1:
-                own["kernel_initializer"] = scaled(
-                    own["kernel_initializer"], self.branch_gain
-                )
+            options = self._part_options("feed_forward")
             layer = FeedForward(
-                self.intermediate_dim,
-                activation=self.activation,
-                gated=self.gated,
-                **own,
+                self.intermediate_dim, activation=self.activation, **options
             )
         if not layer.built:
             layer.build(shape)
-        self._feedforward = layer
+        return layer
 
-    def _own(self, name):
-        """Arguments of the block's own attention and feed-forward layers."""
+    def _build_residual(self, name: str, shape: Shape) -> ResidualConnection:
+        """Return a new residual connection, whose layers Keras tracks."""
+        connection = ResidualConnection(self, name, shape)
+        self._residual_layers.extend(connection.layers())
+        return connection
+
+    def _part_options(self, name: str) -> dict[str, Any]:
+        """Return the arguments of a part that the block makes itself."""
         return {
             "use_bias": self.use_bias,
             "kernel_initializer": arguments.clone_initializer(self.kernel_initializer),
             "bias_initializer": arguments.clone_initializer(self.bias_initializer),
+            "branch_gain": self.branch_gain,
             "dtype": self.dtype_policy,
             "name": name,
         }
 
-    def _through(self, x, attentions, training=None):
-        """The block around its attentions: one path, cached or not.
+    def _add_feed_forward(
+        self,
+        attend: Callable[[Tensor], tuple[Tensor, Any]],
+        feed_forward: Callable[[Tensor], tuple[Tensor, Any]],
+    ) -> Callable[[Tensor], tuple[Tensor, Any]]:
+        """Return the branch of a parallel block, the sum of two branches."""
 
-        Args:
-            x: `(B, T, D)`.
-            attentions: dict from the name of an attention to a callable, from a tensor
-                like `x` to a pair of a tensor like `x` and anything else.
-            training: bool, whether dropout is on.
+        def branch(x: Tensor) -> tuple[Tensor, Any]:
+            output, extra = attend(x)
+            return output + feed_forward(x)[0], extra
 
-        Returns:
-            A pair of the output and a dict of what the attentions told.
-        """
+        return branch
 
-        def beside(attend):
-            def both(x):
-                output, told = attend(x)
-                return output + self._feedforward(x, training=training), told
-
-            return both
-
-        told = {}
-        for name, attend in attentions.items():
-            residual = getattr(self, f"_{name}_residual")
-            branch = beside(attend) if self.parallel else attend
-            x, told[name] = residual(x, branch, training)
-        if not self.parallel:
-            x, _ = self._feedforward_residual(
-                x, lambda x: (self._feedforward(x, training=training), None), training
-            )
-        return x, told
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
@@ -182,21 +151,32 @@ class TransformerBlock(KeepsTraining, keras.layers.Layer):
             "attention": arguments.serialize(self.attention),
             "feed_forward": arguments.serialize(self.feed_forward),
             "normalization": arguments.serialize(self.normalization),
+            "residual": keras.saving.serialize_keras_object(self.residual),
             "use_bias": self.use_bias,
-            "gated": self.gated,
             "parallel": self.parallel,
-            "sandwich_norm": self.sandwich_norm,
-            "layer_scale": self.layer_scale,
-            "residual_scale": self.residual_scale,
             "branch_gain": self.branch_gain,
-            "stochastic_depth": self.stochastic_depth,
         }
 
+    def get_build_config(self) -> dict[str, Any] | None:
+        return add_trainable_state(self, super().get_build_config())
 
-def of_segments(segment_ids):
-    """Arguments for an attention: none without segment_ids, which not all take."""
-    return {} if segment_ids is None else {"segment_ids": segment_ids}
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        restore_trainable_state(self, config)
 
 
-def _positive(name, value):
-    return float(arguments.number(name, value, 0, what="a positive number"))
+def _check_residual(residual: Any, normalize_first: bool) -> Residual:
+    """Return the `Residual` of an argument; raise a ValueError if it does not fit."""
+    residual = arguments.deserialize(residual)
+    residual = Residual() if residual is None else residual
+    if not isinstance(residual, Residual):
+        raise ValueError(
+            "`residual` must be a `keras_attn.layers.Residual` or None. "
+            f"Received: residual={residual!r}"
+        )
+    if residual.sandwich_norm and not normalize_first:
+        raise ValueError(
+            "`Residual(sandwich_norm=True)` requires a block with "
+            f"`normalize_first=True`. Received: {normalize_first=}"
+        )
+    return residual

@@ -1,12 +1,18 @@
 """The decoder block: causal self-attention, cross-attention, feed-forward."""
 
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
 import keras
 
 from keras_attn._keras_internals import implicit_mask
+from keras_attn._types import ActivationLike, InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.layers.attention.cross_attention import CrossAttention
-from keras_attn.layers.attention.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer.block import TransformerBlock, of_segments
+from keras_attn.layers.attention.multi_head_attention import (
+    CrossAttention,
+    MultiHeadSelfAttention,
+)
+from keras_attn.layers.transformer.block import TransformerBlock
 from keras_attn.ops import masks
 
 __all__ = ["TransformerDecoder"]
@@ -17,99 +23,98 @@ class TransformerDecoder(TransformerBlock):
     """One block of a Transformer decoder.
 
     Called with one sequence it has no cross-attention, as in GPT-2; called with two,
-    it attends to the second, as in a translation model. Constructor and call take
-    what `keras_hub.layers.TransformerDecoder` takes, save for the cache arguments,
-    and the weights come in the same order. Decoding with a cache is
-    `keras_attn.decoding`'s work: nobody passes caches by hand.
+    it attends to the second one, as in a translation model. Constructor and call take
+    the arguments of `keras_hub.layers.TransformerDecoder` except those of the cache,
+    and the weights have the same order. Decoding with a cache is derived from the
+    model, see `keras_attn.decoding.generate`.
 
     Args:
-        intermediate_dim: int, width of the feed-forward network's middle.
-        num_heads: int, number of attention heads; must divide the width.
-        dropout: float in [0, 1), for attention weights and residual branches.
+        intermediate_dim: int, width of the hidden layer of the feed-forward network.
+        num_heads: int, number of attention heads, a divisor of the width.
+        dropout: float in [0, 1), dropout rate of attention weights and residual
+            branches.
         activation: name of or function for the feed-forward activation.
         layer_norm_epsilon: float, epsilon of the normalization layers.
         kernel_initializer, bias_initializer: initializers of all dense layers.
-        normalize_first: bool. False (default) normalizes after each residual sum, as
-            the paper does; True normalizes the branches' inputs, as GPT-2.
-        attention: a layer called as `MultiHeadSelfAttention` is, in place of the
-            usual one (`num_heads` and `dropout` are then its own).
-        feed_forward: a layer in place of the usual `FeedForward`.
-        cross_attention: a layer called as `CrossAttention` is, in place of the usual
-            one.
-        normalization: `"layer_norm"`, `"rms_norm"` or a layer to make copies of.
+        normalize_first: bool. False (default) normalizes after each residual sum
+            (post-norm), as the paper does; True normalizes the input of each branch
+            (pre-norm), as GPT-2 does.
+        attention: a layer called like `MultiHeadSelfAttention`, used instead of the
+            default one (it has its own `num_heads` and `dropout`).
+        cross_attention: a layer called like `CrossAttention`, used instead of the
+            default one.
+        feed_forward: a layer used instead of the default `FeedForward`, for instance
+            one with a gate: `FeedForward(intermediate_dim, "silu", gated=True)`.
+        normalization: `"layer_norm"`, `"rms_norm"` or a layer to copy.
+        residual: a `Residual` with the form of the residual connections. Default:
+            `Residual()`.
         use_bias: bool, whether the block's own attention and feed-forward have biases,
-            and a `"layer_norm"` a beta.
-        gated: bool, whether the block's own feed-forward has a gate, which makes it
-            GEGLU with `activation="gelu"`, SwiGLU with `"silu"`; see `FeedForward`.
-        parallel: bool, whether attention and feed-forward work side by side on one
-            normalized input, as in GPT-J and PaLM, and are one residual branch:
-            `x + attention(norm(x)) + feed_forward(norm(x))`. Takes `normalize_first`
-            and no encoder sequence.
-        sandwich_norm: bool, whether a branch's output is normalized as well, before
-            the sum, as in CogView and Gemma 2. Takes `normalize_first`.
-        layer_scale: float, what the learned factors of a branch's output start at, one
-            for each channel (CaiT). None: there are no such factors.
-        residual_scale: float, factor of `x` in the residual sums, DeepNorm's alpha.
-        branch_gain: float, DeepNorm's beta: factor of the initial kernels of the
-            block's own feed-forward and of its own attention's values and outputs.
-            `deep_norm` gives both for a depth.
-        stochastic_depth: float in [0, 1), rate at which training drops a branch for
-            whole rows of the batch; it is scaled up where it is kept.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+            and `"layer_norm"` a beta.
+        parallel: bool, whether attention and feed-forward are one residual branch, with
+            the same normalized input: `x + attention(norm(x)) + feed_forward(norm(x))`,
+            as in GPT-J and PaLM. Requires `normalize_first=True`; such a block has no
+            cross-attention.
+        branch_gain: float, factor of the initial weights of the block's own
+            feed-forward network and of its own value and output projections, beta in
+            DeepNorm; see `deep_norm`.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        decoder_sequence: `(B, T, D)` floats.
-        encoder_sequence: `(B, S, D')` floats, or None in every call.
-        decoder_padding_mask: bool `(B, T)`, True = a real token; takes the place of
-            the implicit Keras mask of `decoder_sequence`.
+        decoder_sequence: floats `(B, T, D)`.
+        encoder_sequence: floats `(B, S, D')`, or None in every call.
+        decoder_padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit
+            Keras mask of `decoder_sequence`.
         decoder_attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend;
             joined with the other masks.
-        encoder_padding_mask: bool `(B, S)`, likewise of `encoder_sequence`.
-        encoder_attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, likewise.
-        use_causal_mask: bool, whether token `i` sees tokens `j <= i` only.
-        training: bool, whether dropout is on.
-        return_attention_scores: bool, whether to return the weights as well.
-        segments: int `(B, T)`, the same number for the tokens of one of several
-            sequences packed in a row, which then do not see each other.
+        encoder_padding_mask: bool `(B, S)`, True = a real token. Replaces the implicit
+            Keras mask of `encoder_sequence`.
+        encoder_attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, True = may attend.
+        use_causal_mask: bool, whether token `i` attends only to tokens `j <= i`.
+        training: bool, whether dropout is applied.
+        return_attention_scores: bool, whether to return the attention weights as well.
+        segment_ids: int `(B, T)`, for several sequences packed into one: tokens attend
+            only to tokens with the same id.
 
     Returns:
-        `(B, T, D)`, or a pair of it and a dict of attention weights:
+        `(B, T, D)`, or a tuple of it and a dict of attention weights:
         `"self_attention"`, `(B, N, T, T)`, and with an encoder sequence
         `"cross_attention"`, `(B, N, T, S)`.
 
     Raises:
-        ValueError: for bad sizes, rates or factors, arguments that exclude each other,
-            a width that the heads do not divide, masks of another rank or of floats,
-            an encoder sequence in some calls and not in others.
+        ValueError: for invalid sizes, rates or factors, arguments that exclude each
+            other, a width that is not a multiple of `num_heads`, masks of a wrong rank
+            or of floats, an encoder sequence in some calls and not in others.
 
     Example:
+        >>> import keras
+        >>> from keras_attn import layers
         >>> target, source = keras.Input((None, 64)), keras.Input((None, 64))
-        >>> decoder = TransformerDecoder(intermediate_dim=256, num_heads=8)
-        >>> decoder(target, source).shape
+        >>> block = layers.TransformerDecoder(intermediate_dim=256, num_heads=8)
+        >>> block(target, source).shape
         (None, None, 64)
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1
-        (https://arxiv.org/abs/1706.03762); of the variants, see `TransformerEncoder`.
+        (https://arxiv.org/abs/1706.03762).
     """
 
     context_arguments = ("encoder_sequence",)
-    context_mask_argument = "encoder_padding_mask"
+    context_masks = ("encoder_padding_mask",)
 
     def __init__(
         self,
-        intermediate_dim,
-        num_heads,
-        dropout=0,
-        activation="relu",
-        layer_norm_epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        normalize_first=False,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0,
+        activation: ActivationLike = "relu",
+        layer_norm_epsilon: float = 1e-5,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        normalize_first: bool = False,
         *,
-        cross_attention=None,
-        **kwargs,
-    ):
+        cross_attention: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             intermediate_dim,
             num_heads,
@@ -121,60 +126,70 @@ class TransformerDecoder(TransformerBlock):
             normalize_first,
             **kwargs,
         )
-        self.cross_attention = arguments.part("cross_attention", cross_attention)
+        self.cross_attention = arguments.optional_layer(
+            "cross_attention", cross_attention
+        )
         self._check_parallel("cross_attention", self.cross_attention)
 
-    def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
+    def build(
+        self, decoder_sequence_shape: Shape, encoder_sequence_shape: Shape | None = None
+    ) -> None:
         self._check_parallel("encoder_sequence_shape", encoder_sequence_shape)
         shape = decoder_sequence_shape
-        self._build_attention(
+        self._self_attention = self._build_attention(
             "self_attention", self.attention, MultiHeadSelfAttention, shape
         )
-        self._cross_attention_layer = None
+        self._attention_residual = self._build_residual("self_attention", shape)
+        self._cross_attention = self._cross_residual = None
         if encoder_sequence_shape is not None:
-            self._build_attention(
+            self._cross_attention = self._build_attention(
                 "cross_attention",
                 self.cross_attention,
                 CrossAttention,
                 shape,
                 encoder_sequence_shape,
             )
-        self._build_feed_forward(shape)
+            self._cross_residual = self._build_residual("cross_attention", shape)
+        self._feed_forward = self._build_feed_forward(shape)
+        self._feed_forward_residual = None
         if not self.parallel:
-            self._build_residual("feedforward", shape)
+            self._feed_forward_residual = self._build_residual("feedforward", shape)
 
     def call(
         self,
-        decoder_sequence,
-        encoder_sequence=None,
-        decoder_padding_mask=None,
-        decoder_attention_mask=None,
-        encoder_padding_mask=None,
-        encoder_attention_mask=None,
-        use_causal_mask=True,
-        training=None,
-        return_attention_scores=False,
-        segment_ids=None,
-    ):
-        self._check_context(encoder_sequence)
+        decoder_sequence: Tensor,
+        encoder_sequence: Tensor | None = None,
+        decoder_padding_mask: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        use_causal_mask: bool = True,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        segment_ids: Tensor | None = None,
+    ) -> Any:
+        self._check_encoder_sequence(encoder_sequence)
         if decoder_padding_mask is None:
             decoder_padding_mask = implicit_mask(decoder_sequence)
         if encoder_padding_mask is None and encoder_sequence is not None:
             encoder_padding_mask = implicit_mask(encoder_sequence)
+        # Not all attention layers have the argument.
+        segments = {} if segment_ids is None else {"segment_ids": segment_ids}
 
-        def attend_to_self(x):
-            return self._self_attention_layer(
+        def attend_to_self(x: Tensor) -> tuple[Tensor, Any]:
+            output = self._self_attention(
                 x,
                 padding_mask=decoder_padding_mask,
                 attention_mask=decoder_attention_mask,
                 use_causal_mask=use_causal_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
-                **of_segments(segment_ids),
+                **segments,
             )
+            return output if return_attention_scores else (output, None)
 
-        def attend_to_encoder(x):
-            return self._cross_attention_layer(
+        def attend_to_encoder(x: Tensor) -> tuple[Tensor, Any]:
+            output = self._cross_attention(  # pyright: ignore[reportOptionalCall]
                 x,
                 encoder_sequence,
                 padding_mask=encoder_padding_mask,
@@ -182,103 +197,137 @@ class TransformerDecoder(TransformerBlock):
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
+            return output if return_attention_scores else (output, None)
 
-        def with_scores(attend):
-            return attend if return_attention_scores else lambda x: (attend(x), None)
+        output, self_weights, cross_weights = self._apply_branches(
+            decoder_sequence, attend_to_self, attend_to_encoder, training
+        )
+        if not return_attention_scores:
+            return output
+        weights = {"self_attention": self_weights}
+        if self._cross_attention is not None:
+            weights["cross_attention"] = cross_weights
+        return output, weights
 
-        attentions = {"self_attention": with_scores(attend_to_self)}
-        if encoder_sequence is not None:
-            attentions["cross_attention"] = with_scores(attend_to_encoder)
-        output, scores = self._through(decoder_sequence, attentions, training)
-        return (output, scores) if return_attention_scores else output
+    def _apply_branches(
+        self,
+        x: Tensor,
+        attend_to_self: Callable[[Tensor], tuple[Tensor, Any]],
+        attend_to_encoder: Callable[[Tensor], tuple[Tensor, Any]],
+        training: bool | None,
+    ) -> tuple[Tensor, Any, Any]:
+        """Apply the residual branches of the block, in training and in decoding.
 
-    def _check_parallel(self, name, value):
+        Returns:
+            A tuple of the output `(B, T, D)` and the second outputs of the two
+            attentions (attention weights or a cache).
+        """
+
+        def feed_forward(x: Tensor) -> tuple[Tensor, None]:
+            return self._feed_forward(x, training=training), None
+
+        if self.parallel:
+            attend_to_self = self._add_feed_forward(attend_to_self, feed_forward)
+        x, from_self = self._attention_residual(x, attend_to_self, training)
+        from_encoder = None
+        if self._cross_residual is not None:
+            x, from_encoder = self._cross_residual(x, attend_to_encoder, training)
+        if self._feed_forward_residual is not None:
+            x, _ = self._feed_forward_residual(x, feed_forward, training)
+        return x, from_self, from_encoder
+
+    def _check_parallel(self, name: str, value: Any) -> None:
         if self.parallel and value is not None:
             raise ValueError(
                 "A block with `parallel=True` has no cross-attention. "
                 f"Received: {name}={value}"
             )
 
-    def _check_context(self, encoder_sequence):
-        has, given = self._cross_attention_layer is not None, encoder_sequence
-        if has != (given is not None):
+    def _check_encoder_sequence(self, encoder_sequence: Any) -> None:
+        has_cross_attention = self._cross_attention is not None
+        if has_cross_attention != (encoder_sequence is not None):
             raise ValueError(
-                f"Layer '{self.name}' was built {'with' if has else 'without'} "
-                "cross-attention: give an encoder sequence in every call or in none. "
-                f"Received: encoder_sequence={'None' if has else 'a tensor'}"
+                f"Layer '{self.name}' was built "
+                f"{'with' if has_cross_attention else 'without'} cross-attention: pass "
+                "an encoder sequence in every call or in none. Received: "
+                f"encoder_sequence={'None' if has_cross_attention else 'a tensor'}"
             )
 
-    def cache_spec(self, batch_size, max_length, has_context=False, **options):
-        """See `MultiHeadAttention.cache_spec`: the self-attention's."""
-        return self._self_attention_layer.cache_spec(batch_size, max_length, **options)
+    def cache_spec(
+        self, batch_size: int, max_length: int, inputs: Collection[str]
+    ) -> dict[str, keras.KerasTensor]:
+        """Return the cache of the self-attention; see `decoding.CachedLayer`."""
+        names = set(inputs) - {"projected_context"}
+        return self._self_attention.cache_spec(batch_size, max_length, names)
 
-    def project_context(self, encoder_sequence, padding_mask=None):
-        """See `MultiHeadAttention.project_context`: of the encoder's output."""
-        return self._cross_attention_layer.project_context(
-            encoder_sequence, padding_mask=padding_mask
+    def project_context(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Project the encoder's output; see `decoding.ContextLayer`."""
+        context = {"context": inputs["encoder_sequence"]}
+        if "encoder_padding_mask" in inputs:
+            context["padding_mask"] = inputs["encoder_padding_mask"]
+        return self._cross_attention.project_context(  # pyright: ignore
+            context
         )
 
     def cached_call(
-        self,
-        decoder_sequence,
-        decoder_padding_mask=None,
-        decoder_attention_mask=None,
-        encoder_attention_mask=None,
-        use_causal_mask=True,
-        segment_ids=None,
-        *,
-        cache,
-        index,
-        context=None,
-    ):
-        """One decoding step, see `MultiHeadAttention.cached_call`."""
-        self._check_context(context)
-        if decoder_padding_mask is None:
-            decoder_padding_mask = implicit_mask(decoder_sequence)
+        self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Apply the block to new positions; see `decoding.CachedLayer`."""
+        for name in ("encoder_sequence", "encoder_padding_mask"):
+            if inputs.get(name) is not None:
+                raise ValueError(f"its `{name}` depends on the generated tokens.")
+        context = inputs.get("projected_context")
+        self._check_encoder_sequence(context)
+        decoder_sequence = inputs["decoder_sequence"]
+        padding_mask = inputs.get("decoder_padding_mask")
+        if padding_mask is None:
+            padding_mask = implicit_mask(decoder_sequence)
 
-        def attend_to_self(x):
-            return self._self_attention_layer.cached_call(
-                x,
-                padding_mask=decoder_padding_mask,
-                attention_mask=decoder_attention_mask,
-                use_causal_mask=use_causal_mask,
-                cache=cache,
-                index=index,
-                **of_segments(segment_ids),
+        def attend_to_self(x: Tensor) -> tuple[Tensor, Any]:
+            arguments = {
+                "inputs": x,
+                "padding_mask": padding_mask,
+                "attention_mask": inputs.get("decoder_attention_mask"),
+                "use_causal_mask": inputs.get("use_causal_mask", True),
+            }
+            if "segment_ids" in inputs:
+                arguments["segment_ids"] = inputs["segment_ids"]
+            return self._self_attention.cached_call(arguments, cache, index)
+
+        def attend_to_encoder(x: Tensor) -> tuple[Tensor, Any]:
+            arguments = {
+                "query": x,
+                "projected_context": context,
+                "attention_mask": inputs.get("encoder_attention_mask"),
+            }
+            return self._cross_attention.cached_call(  # pyright: ignore
+                arguments, {}, index
             )
 
-        def attend_to_encoder(x):
-            return self._cross_attention_layer.cached_call(
-                x,
-                attention_mask=encoder_attention_mask,
-                cache={},
-                index=index,
-                context=context,
-            )
+        output, cache, _ = self._apply_branches(
+            decoder_sequence, attend_to_self, attend_to_encoder, training=False
+        )
+        return output, dict(cache)
 
-        attentions = {"self_attention": attend_to_self}
-        if context is not None:
-            attentions["cross_attention"] = attend_to_encoder
-        output, told = self._through(decoder_sequence, attentions, training=False)
-        return output, told["self_attention"]
-
-    def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
+    def compute_output_shape(
+        self, decoder_sequence_shape: Shape, encoder_sequence_shape: Shape | None = None
+    ) -> Shape:
         return decoder_sequence_shape
 
     def compute_output_spec(
         self,
-        decoder_sequence,
-        encoder_sequence=None,
-        decoder_padding_mask=None,
-        decoder_attention_mask=None,
-        encoder_padding_mask=None,
-        encoder_attention_mask=None,
-        use_causal_mask=True,
-        training=None,
-        return_attention_scores=False,
-        segment_ids=None,
-    ):
-        self._check_context(encoder_sequence)
+        decoder_sequence: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor | None = None,
+        decoder_padding_mask: Any = None,
+        decoder_attention_mask: Any = None,
+        encoder_padding_mask: Any = None,
+        encoder_attention_mask: Any = None,
+        use_causal_mask: bool = True,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        segment_ids: Any = None,
+    ) -> Any:
+        self._check_encoder_sequence(encoder_sequence)
         length = decoder_sequence.shape[1]
         masks.check(
             decoder_padding_mask, decoder_attention_mask, length, length, segment_ids
@@ -288,19 +337,17 @@ class TransformerDecoder(TransformerBlock):
         output = keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        _, scores = self._self_attention_layer.compute_output_spec(
+        _, weights = self._self_attention.compute_output_spec(
             decoder_sequence, return_attention_scores=True
         )
-        scores = {"self_attention": scores}
-        if encoder_sequence is not None:
-            _, scores["cross_attention"] = (
-                self._cross_attention_layer.compute_output_spec(
-                    decoder_sequence, encoder_sequence, return_attention_scores=True
-                )
+        weights = {"self_attention": weights}
+        if self._cross_attention is not None:
+            _, weights["cross_attention"] = self._cross_attention.compute_output_spec(
+                decoder_sequence, encoder_sequence, return_attention_scores=True
             )
-        return output, scores
+        return output, weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "cross_attention": arguments.serialize(self.cross_attention),

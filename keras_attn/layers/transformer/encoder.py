@@ -1,10 +1,13 @@
 """The encoder block: self-attention, then feed-forward."""
 
+from typing import Any
+
 import keras
 
 from keras_attn._keras_internals import implicit_mask
-from keras_attn.layers.attention.self_attention import MultiHeadSelfAttention
-from keras_attn.layers.transformer.block import TransformerBlock, of_segments
+from keras_attn._types import Shape, Tensor
+from keras_attn.layers.attention.multi_head_attention import MultiHeadSelfAttention
+from keras_attn.layers.transformer.block import TransformerBlock
 from keras_attn.ops import masks
 
 __all__ = ["TransformerEncoder"]
@@ -14,128 +17,137 @@ __all__ = ["TransformerEncoder"]
 class TransformerEncoder(TransformerBlock):
     """One block of a Transformer encoder.
 
-    Constructor and call take what `keras_hub.layers.TransformerEncoder` takes, and
-    the weights come in the same order: `set_weights(hub_layer.get_weights())` copies
+    Constructor and call take the arguments of `keras_hub.layers.TransformerEncoder`,
+    and the weights have the same order: `set_weights(hub_layer.get_weights())` copies
     them.
 
     Args:
-        intermediate_dim: int, width of the feed-forward network's middle.
-        num_heads: int, number of attention heads; must divide the width.
-        dropout: float in [0, 1), for attention weights and residual branches.
+        intermediate_dim: int, width of the hidden layer of the feed-forward network.
+        num_heads: int, number of attention heads, a divisor of the width.
+        dropout: float in [0, 1), dropout rate of attention weights and residual
+            branches.
         activation: name of or function for the feed-forward activation.
         layer_norm_epsilon: float, epsilon of the normalization layers.
         kernel_initializer, bias_initializer: initializers of all dense layers.
-        normalize_first: bool. False (default) normalizes after each residual sum, as
-            the paper and BERT do; True normalizes the branches' inputs, as GPT-2.
-        attention: a layer called as `MultiHeadSelfAttention` is, in place of the
-            usual one (`num_heads` and `dropout` are then its own).
-        feed_forward: a layer in place of the usual `FeedForward`.
-        normalization: `"layer_norm"`, `"rms_norm"` or a layer to make copies of.
+        normalize_first: bool. False (default) normalizes after each residual sum
+            (post-norm), as the paper and BERT do; True normalizes the input of each
+            branch (pre-norm), as GPT-2 does.
+        attention: a layer called like `MultiHeadSelfAttention`, used instead of the
+            default one (it has its own `num_heads` and `dropout`).
+        feed_forward: a layer used instead of the default `FeedForward`, for instance
+            one with a gate: `FeedForward(intermediate_dim, "silu", gated=True)`.
+        normalization: `"layer_norm"`, `"rms_norm"` or a layer to copy.
+        residual: a `Residual` with the form of the residual connections. Default:
+            `Residual()`.
         use_bias: bool, whether the block's own attention and feed-forward have biases,
-            and a `"layer_norm"` a beta.
-        gated: bool, whether the block's own feed-forward has a gate, which makes it
-            GEGLU with `activation="gelu"`, SwiGLU with `"silu"`; see `FeedForward`.
-        parallel: bool, whether attention and feed-forward work side by side on one
-            normalized input, as in GPT-J and PaLM, and are one residual branch:
-            `x + attention(norm(x)) + feed_forward(norm(x))`. Takes `normalize_first`.
-        sandwich_norm: bool, whether a branch's output is normalized as well, before
-            the sum, as in CogView and Gemma 2. Takes `normalize_first`.
-        layer_scale: float, what the learned factors of a branch's output start at, one
-            for each channel (CaiT). None: there are no such factors.
-        residual_scale: float, factor of `x` in the residual sums, DeepNorm's alpha.
-        branch_gain: float, DeepNorm's beta: factor of the initial kernels of the
-            block's own feed-forward and of its own attention's values and outputs.
-            `deep_norm` gives both for a depth.
-        stochastic_depth: float in [0, 1), rate at which training drops a branch for
-            whole rows of the batch; it is scaled up where it is kept.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+            and `"layer_norm"` a beta.
+        parallel: bool, whether attention and feed-forward are one residual branch, with
+            the same normalized input: `x + attention(norm(x)) + feed_forward(norm(x))`,
+            as in GPT-J and PaLM. Requires `normalize_first=True`.
+        branch_gain: float, factor of the initial weights of the block's own
+            feed-forward network and of its own value and output projections, beta in
+            DeepNorm; see `deep_norm`.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(B, T, D)` floats.
-        padding_mask: bool `(B, T)`, True = a real token. Takes the place of the
-            implicit Keras mask of `inputs`.
+        inputs: floats `(B, T, D)`.
+        padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit Keras
+            mask of `inputs`.
         attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend; joined
             with the padding mask.
-        training: bool, whether dropout is on.
-        return_attention_scores: bool, whether to return the weights as well.
-        segments: int `(B, T)`, the same number for the tokens of one of several
-            sequences packed in a row, which then do not see each other.
+        training: bool, whether dropout is applied.
+        return_attention_scores: bool, whether to return the attention weights as well.
+        segment_ids: int `(B, T)`, for several sequences packed into one: tokens attend
+            only to tokens with the same id.
 
     Returns:
-        `(B, T, D)`, or a pair of it and the attention weights `(B, N, T, T)`.
+        `(B, T, D)`, or a tuple of it and the attention weights `(B, N, T, T)`.
 
     Raises:
-        ValueError: for bad sizes, rates or factors, arguments that exclude each other,
-            a width that the heads do not divide, masks of another rank or of floats.
+        ValueError: for invalid sizes, rates or factors, arguments that exclude each
+            other, a width that is not a multiple of `num_heads`, masks of a wrong rank
+            or of floats.
 
     Example:
+        >>> import keras
+        >>> from keras_attn import layers
         >>> inputs = keras.Input((None, 64))
-        >>> TransformerEncoder(intermediate_dim=256, num_heads=8)(inputs).shape
+        >>> layers.TransformerEncoder(intermediate_dim=256, num_heads=8)(inputs).shape
         (None, None, 64)
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.1
-        (https://arxiv.org/abs/1706.03762). Layer scale: Touvron et al. 2021
-        (https://arxiv.org/abs/2103.17239). DeepNorm: Wang et al. 2022
-        (https://arxiv.org/abs/2203.00555). Stochastic depth: Huang et al. 2016
-        (https://arxiv.org/abs/1603.09382).
+        (https://arxiv.org/abs/1706.03762). Parallel: Wang and Komatsuzaki 2021, GPT-J
+        (https://github.com/kingoflolz/mesh-transformer-jax).
     """
 
-    def build(self, inputs_shape):
-        self._build_attention(
+    def build(self, inputs_shape: Shape) -> None:
+        self._self_attention = self._build_attention(
             "self_attention", self.attention, MultiHeadSelfAttention, inputs_shape
         )
-        # Before its layer: so come KerasHub's weights, other than in the decoder.
+        self._attention_residual = self._build_residual("self_attention", inputs_shape)
+        # The norm before the network: the order of KerasHub's weights in an encoder.
+        self._feed_forward_residual = None
         if not self.parallel:
-            self._build_residual("feedforward", inputs_shape)
-        self._build_feed_forward(inputs_shape)
+            self._feed_forward_residual = self._build_residual(
+                "feedforward", inputs_shape
+            )
+        self._feed_forward = self._build_feed_forward(inputs_shape)
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        segment_ids=None,
-    ):
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        segment_ids: Tensor | None = None,
+    ) -> Any:
         if padding_mask is None:
             padding_mask = implicit_mask(inputs)
+        # Not all attention layers have the argument.
+        segments = {} if segment_ids is None else {"segment_ids": segment_ids}
 
-        def attend(x):
-            output = self._self_attention_layer(
+        def attend(x: Tensor) -> tuple[Tensor, Any]:
+            output = self._self_attention(
                 x,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
-                **of_segments(segment_ids),
+                **segments,
             )
             return output if return_attention_scores else (output, None)
 
-        output, told = self._through(inputs, {"self_attention": attend}, training)
-        if return_attention_scores:
-            return output, told["self_attention"]
-        return output
+        def feed_forward(x: Tensor) -> tuple[Tensor, None]:
+            return self._feed_forward(x, training=training), None
 
-    def compute_output_shape(self, inputs_shape):
+        branch = (
+            self._add_feed_forward(attend, feed_forward) if self.parallel else attend
+        )
+        x, weights = self._attention_residual(inputs, branch, training)
+        if self._feed_forward_residual is not None:
+            x, _ = self._feed_forward_residual(x, feed_forward, training)
+        return (x, weights) if return_attention_scores else x
+
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return inputs_shape
 
     def compute_output_spec(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        segment_ids=None,
-    ):
+        inputs: keras.KerasTensor,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        segment_ids: Any = None,
+    ) -> Any:
         length = inputs.shape[1]
         masks.check(padding_mask, attention_mask, length, length, segment_ids)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        _, scores = self._self_attention_layer.compute_output_spec(
+        _, scores = self._self_attention.compute_output_spec(
             inputs, return_attention_scores=True
         )
         return output, scores

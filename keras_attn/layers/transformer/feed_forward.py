@@ -1,38 +1,47 @@
 """The position-wise feed-forward network."""
 
+from typing import Any
+
 import keras
 from keras import activations, initializers
 
+from keras_attn._types import ActivationLike, InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.layers._internal.rows_dense import RowsDense
-from keras_attn.layers._internal.trainable_state import KeepsTraining
+from keras_attn.layers._internal.dense import PositionwiseDense
+from keras_attn.layers._internal.initializers import scale_initializer
+from keras_attn.layers._internal.trainable_state import (
+    add_trainable_state,
+    restore_trainable_state,
+)
 
 __all__ = ["FeedForward"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class FeedForward(KeepsTraining, keras.layers.Layer):
-    """Two dense layers with an activation between them, at every position alike.
+class FeedForward(keras.layers.Layer):
+    """Two dense layers with an activation between them, the same at every position.
 
-    `output(activation(intermediate(x)))`, or, with a gate, three dense layers:
-    `output(activation(gate(x)) * intermediate(x))`. The activation falls on the gate
-    alone: `"sigmoid"` makes it GLU, `"gelu"` GEGLU, `"silu"` SwiGLU. In Llama's words
-    `gate` is `gate_proj`, `intermediate` `up_proj`, `output` `down_proj`; the weights
-    come in this order.
+    `output(activation(intermediate(x)))` or, with a gate, three dense layers:
+    `output(activation(gate(x)) * intermediate(x))`. The activation is applied to the
+    gate only: `"sigmoid"` makes it GLU, `"gelu"` GEGLU, `"silu"` SwiGLU. In Llama the
+    three are called `gate_proj`, `up_proj` and `down_proj`; the weights have the order
+    gate, intermediate, output.
 
     Args:
-        intermediate_dim: int, width between the two layers.
-        output_dim: int, width of the output. Default: the input's width.
+        intermediate_dim: int, width of the hidden layer.
         activation: name of or function for the activation.
         dropout: float in [0, 1), dropout rate before the last layer.
         use_bias: bool, whether the dense layers have biases.
-        kernel_initializer, bias_initializer: initializers of the dense layers.
         gated: bool, whether there is a gate.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+        output_dim: int, width of the output. Default: the width of the input.
+        kernel_initializer, bias_initializer: initializers of the dense layers.
+        branch_gain: float, factor of the initial weights of all dense layers, beta in
+            DeepNorm.
+        **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(..., D)` floats.
-        training: bool, whether dropout is on.
+        inputs: floats `(..., D)`.
+        training: bool, whether dropout is applied.
 
     Returns:
         `(..., output_dim)`.
@@ -42,7 +51,9 @@ class FeedForward(KeepsTraining, keras.layers.Layer):
             a `gated` that is not a bool.
 
     Example:
-        >>> FeedForward(intermediate_dim=256)(keras.Input((None, 64))).shape
+        >>> import keras
+        >>> from keras_attn import layers
+        >>> layers.FeedForward(intermediate_dim=256)(keras.Input((None, 64))).shape
         (None, None, 64)
 
     Reference:
@@ -53,33 +64,37 @@ class FeedForward(KeepsTraining, keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        output_dim=None,
-        activation="relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
+        intermediate_dim: int,
+        activation: ActivationLike = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        gated: bool = False,
         *,
-        gated=False,
-        **kwargs,
-    ):
+        output_dim: int | None = None,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        branch_gain: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.intermediate_dim = arguments.positive_int(
             "intermediate_dim", intermediate_dim
         )
-        self.output_dim = arguments.positive_int(
-            "output_dim", output_dim, optional=True
-        )
         self.activation = activations.get(activation)
         self.dropout = arguments.rate("dropout", dropout)
         self.use_bias = use_bias
+        self.gated = arguments.boolean("gated", gated)
+        self.output_dim = arguments.positive_int(
+            "output_dim", output_dim, optional=True
+        )
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
-        self.gated = arguments.boolean("gated", gated)
+        self.branch_gain = arguments.number(
+            "branch_gain", branch_gain, 0, expected="a positive number"
+        )
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._gate_dense, activation = None, self.activation
         if self.gated:
             self._gate_dense = self._dense(
@@ -98,12 +113,17 @@ class FeedForward(KeepsTraining, keras.layers.Layer):
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
 
-    def _dense(self, name, units, input_shape, activation=None):
-        dense = RowsDense(
+    def _dense(
+        self, name: str, units: Any, input_shape: Shape, activation: Any = None
+    ) -> PositionwiseDense:
+        kernel_initializer = arguments.clone_initializer(self.kernel_initializer)
+        if self.branch_gain != 1:
+            kernel_initializer = scale_initializer(kernel_initializer, self.branch_gain)
+        dense = PositionwiseDense(
             units,
             activation=activation,
             use_bias=self.use_bias,
-            kernel_initializer=arguments.clone_initializer(self.kernel_initializer),
+            kernel_initializer=kernel_initializer,
             bias_initializer=arguments.clone_initializer(self.bias_initializer),
             dtype=self.dtype_policy,
             name=name,
@@ -111,25 +131,33 @@ class FeedForward(KeepsTraining, keras.layers.Layer):
         dense.build(input_shape)
         return dense
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         hidden = self._intermediate_dense(inputs)
         if self._gate_dense is not None:
             hidden = self._gate_dense(inputs) * hidden
         hidden = self._dropout_layer(hidden, training=training)
         return self._output_dense(hidden)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
-            "output_dim": self.output_dim,
             "activation": activations.serialize(self.activation),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "gated": self.gated,
+            "output_dim": self.output_dim,
             "kernel_initializer": initializers.serialize(self.kernel_initializer),
             "bias_initializer": initializers.serialize(self.bias_initializer),
-            "gated": self.gated,
+            "branch_gain": self.branch_gain,
         }
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        return add_trainable_state(self, super().get_build_config())
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        restore_trainable_state(self, config)

@@ -1,5 +1,6 @@
-"""Dot-product attention: the one entry, and the rule that picks a kernel."""
+"""Dot-product attention, and the choice of its kernel."""
 
+import collections.abc
 import contextlib
 import contextvars
 
@@ -7,47 +8,69 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn._types import Tensor
 from keras_attn.ops import masks
 from keras_attn.ops.attention.blockwise.attention import blockwise_attention
 from keras_attn.ops.attention.softmax import (
-    bounded,
-    by_head,
-    by_kv_head,
-    evaluate,
-    head_by_head,
+    clip_bias,
+    evaluate_mask,
+    group_heads,
+    matmul_per_head,
     softmax_weights,
-    swap,
+    transpose_heads,
+    ungroup_heads,
     weighted_sum,
-    zero_rows,
+    zero_fully_masked,
 )
-from keras_attn.ops.masks.positions import Held, Span
-from keras_attn.ops.position.bias import as_bias
+from keras_attn.ops.masks.kinds import Mask
+from keras_attn.ops.masks.positions import CachedPositions, Span
+from keras_attn.ops.position.bias import Bias, as_bias
 
 __all__ = ["KERNELS", "attention_kernel", "dot_product_attention"]
 
 KERNELS = ("auto", "full", "blockwise", "fused")
 
-# From so many scores of a head on, blocks are faster than one tensor of them all.
+# From this number of scores per head on, the blockwise kernel is faster than the full.
 _MANY_SCORES = 1024 * 1024
+
+# The features of a call that a kernel does not support.
+_UNSUPPORTED = {
+    "full": frozenset(),
+    "blockwise": frozenset({"return_weights=True", "key_positions"}),
+    "fused": frozenset(
+        {
+            "return_weights=True",
+            "key_positions",
+            "dropout",
+            "logit_soft_cap",
+            "sinks",
+            "different head sizes of query and value",
+        }
+    ),
+}
 
 _FORCED = contextvars.ContextVar("attention_kernel", default="auto")
 
 
 @contextlib.contextmanager
-def attention_kernel(kernel):
-    """A context in which attention takes `kernel` wherever the choice is left open.
+def attention_kernel(kernel: str) -> collections.abc.Iterator[None]:
+    """Set the kernel of the attention calls in a context that do not name one.
 
     Args:
         kernel: `"auto"`, `"full"`, `"blockwise"` or `"fused"`, see
-            `dot_product_attention`. A kernel that a call or a layer names itself goes
-            before.
+            `dot_product_attention`. A kernel that is passed to a call or to a layer has
+            precedence.
 
     Raises:
-        ValueError: for another kernel and, in the context, where it cannot serve.
+        ValueError: If the kernel is unknown; in the context, if it does not support a
+            call.
 
     Example:
+        >>> import numpy as np
+        >>> from keras_attn.ops import attention_kernel, dot_product_attention
+        >>> x = np.ones((1, 20, 2, 4), "float32")
         >>> with attention_kernel("blockwise"):
-        ...     outputs = model(inputs)
+        ...     outputs = dot_product_attention(x, x, x)
     """
     _check_kernel(kernel)
     token = _FORCED.set(kernel)
@@ -58,117 +81,122 @@ def attention_kernel(kernel):
 
 
 def dot_product_attention(
-    query,
-    key,
-    value,
-    mask=None,
-    bias=None,
-    scale=None,
-    dropout=0.0,
-    seed=None,
-    query_start=0,
-    kernel="auto",
-    return_weights=False,
-    heads_first=False,
-    logit_soft_cap=None,
-    sinks=None,
-    key_positions=None,
-):
-    """`softmax(scale * query . key + bias) . value`, head by head.
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | None = None,
+    bias: Bias | Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    seed: keras.random.SeedGenerator | int | None = None,
+    query_start: int | Tensor = 0,
+    kernel: str = "auto",
+    return_weights: bool = False,
+    heads_first: bool = False,
+    logit_soft_cap: float | None = None,
+    sinks: Tensor | None = None,
+    key_positions: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Compute `softmax(scale * query . key + bias) . value` for each head.
 
-    All kernels give the same numbers:
+    All kernels return the same numbers:
 
-    - `"full"` builds the `(B, N, T, S)` weights from plain operations.
-    - `"blockwise"` goes through blocks of queries and keys and never holds more weights
-      than one of each has: memory O(T + S), in the gradient as well. Blocks that the
-      mask rules out are skipped.
-    - `"fused"` is the backend's own (`keras.ops.dot_product_attention`).
+    - `"full"` computes the `(B, N, T, S)` weights with plain operations.
+    - `"blockwise"` iterates over blocks of queries and keys and never stores more
+      weights than those of one pair of blocks: O(T + S) memory, for the gradient as
+      well. It skips blocks that are fully masked.
+    - `"fused"` is the kernel of the backend (`keras.ops.dot_product_attention`).
 
-    `"auto"` takes, in this order: the full one where the weights are wanted; the fused
-    one where the backend has one (PyTorch; JAX with an accelerator) that serves what is
-    asked (no dropout, soft cap, sinks or two sizes of heads on JAX) without a mask or
-    bias as large as the weights; the blockwise one where T x S is known and at least
-    2^20; else the full one. The names of other kernels are taken from
-    `attention_kernel`, if that is set.
+    `"auto"` selects the first that applies: the full kernel if the weights are
+    returned; the fused kernel if the backend has one (PyTorch, JAX with an accelerator)
+    and it supports the call (no dropout, soft cap or sinks; on JAX also equal head
+    sizes of query and value), unless T x S is known and at least 2^20 and a mask or
+    bias of that size would be needed; the blockwise kernel if T x S is known and at
+    least 2^20; the full kernel. `attention_kernel` replaces `"auto"`.
 
-    A query with nothing to attend to gets zero weights, a zero output and finite
+    A query without any key to attend to has zero weights, a zero output and finite
     gradients. The softmax is computed in float32.
 
     Args:
-        query: `(B, T, N, H)`.
-        key: `(B, S, K, H)`; N is a multiple of K, and N / K heads that follow one
-            another share a key and a value (grouped queries; K = 1: multi-query).
-        value: `(B, S, K, V)`.
-        mask: a `keras_attn.ops.masks.Mask`, or None.
-        bias: what is added to the scores before the mask: a float tensor that
-            broadcasts to `(B, N, T, S)`, a `keras_attn.ops.position.bias.Bias`, or None. What
-            is below -1e29 (fused, in half precision, -3e4) counts as that: to forbid a
-            key is the mask's office.
-        scale: float; default `1 / sqrt(H)`.
-        dropout: rate in [0, 1) of the weights to drop; the rest are scaled up. Which
-            ones differs from kernel to kernel.
-        seed: a `keras.random.SeedGenerator` or int, needed with `dropout`.
-        query_start: position of the first query, where keys start at 0; an int or
-            an int32 scalar tensor.
+        query: floats `(B, T, N, H)`.
+        key: floats `(B, S, K, H)`. N is a multiple of K, and N / K consecutive heads
+            share a key and a value (grouped-query attention; K = 1: multi-query).
+        value: floats `(B, S, K, V)`.
+        mask: A `keras_attn.ops.masks.Mask`, or `None`.
+        bias: Added to the scores before the mask: floats that broadcast to
+            `(B, N, T, S)`, a `keras_attn.ops.biases.Bias`, or `None`. It is clipped
+            from below at -1e29 (float16: -3e4): use `mask` to exclude keys.
+        scale: Factor of the scores; `1 / sqrt(H)` by default.
+        dropout: Rate in [0, 1) of the weights to drop; the others are scaled up. The
+            random numbers differ between kernels.
+        seed: A `keras.random.SeedGenerator` or an int, required with `dropout`.
+        query_start: The position of the first query if that of the first key is 0, an
+            int or an int32 scalar tensor.
         kernel: `"auto"`, `"full"`, `"blockwise"` or `"fused"`.
-        return_weights: whether to return the weights too.
-        heads_first: whether key and value are `(B, K, S, H)` and `(B, K, S, V)`, as
-            caches hold them, and which no kernel need transpose.
-        logit_soft_cap: float c > 0: scores become `c * tanh(score / c)`, before the bias
-            (Gemma 2, https://arxiv.org/abs/2408.00118); or None.
-        sinks: float tensor `(N,)`, learned scores of one more key of each head, whose
-            value is zero: weights need not sum to one; or None.
-        key_positions: int32 `(S,)`, positions of keys that are not 0, 1, ..., as in a
-            cache that is written in a ring. Full kernel only.
+        return_weights: Whether to return the weights, too.
+        heads_first: Whether key and value are `(B, K, S, H)` and `(B, K, S, V)`, the
+            layout of a KV cache, which needs no transpose.
+        logit_soft_cap: Positive float c: scores become `c * tanh(score / c)`, before
+            the bias (Gemma 2, https://arxiv.org/abs/2408.00118); or `None`.
+        sinks: floats `(N,)`, a learned score per head of one more key, whose value is
+            zero, so that weights sum to less than one; or `None`.
+        key_positions: int32 `(S,)`, the positions of the keys if they are not
+            0, 1, ..., as in a ring buffer. Full kernel only.
 
     Returns:
-        The output, `(B, T, N, V)` in the dtype of `value`; with `return_weights` a
-        pair of it and the weights `(B, N, T, S)`, before dropout.
+        The output, `(B, T, N, V)` of the dtype of `value`; with `return_weights` a
+        tuple `(output, weights)`, with weights `(B, N, T, S)` before dropout.
 
     Raises:
-        ValueError: for heads that the groups do not divide, an unknown kernel, or one
-            that cannot serve what is asked.
+        ValueError: If N is not a multiple of K, or the kernel is unknown or does not
+            support the call.
 
     Example:
-        >>> x = keras.random.normal((2, 7, 4, 16))
-        >>> dot_product_attention(x, x, x, mask=masks.causal()).shape
-        (2, 7, 4, 16)
+        >>> import numpy as np
+        >>> from keras_attn.ops import dot_product_attention, masks
+        >>> x = np.random.default_rng(0).normal(size=(2, 7, 4, 16)).astype("float32")
+        >>> output, weights = dot_product_attention(
+        ...     x, x, x, mask=masks.causal(), return_weights=True
+        ... )
+        >>> tuple(output.shape), tuple(weights.shape)
+        ((2, 7, 4, 16), (2, 4, 7, 7))
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1
         (https://arxiv.org/abs/1706.03762).
     """
     if scale is None:
-        scale = query.shape[-1] ** -0.5
+        scale = float(query.shape[-1] ** -0.5)
     heads, kv_heads = query.shape[2], key.shape[1 if heads_first else 2]
     if heads % kv_heads:
         raise ValueError(
             "The number of query heads must be a multiple of the number of key heads. "
             f"Received: {heads} and {kv_heads}"
         )
-    total = ops.shape(key)[2 if heads_first else 1]
-    queries = Span(query_start, ops.shape(query)[1])
-    keys = Span(0, total) if key_positions is None else Held(key_positions)
-    obstacles = {
+    num_queries = ops.shape(query)[1]
+    num_keys = ops.shape(key)[2 if heads_first else 1]
+    features = {
         "return_weights=True": return_weights,
         "key_positions": key_positions is not None,
         "dropout": dropout > 0.0,
         "logit_soft_cap": logit_soft_cap is not None,
         "sinks": sinks is not None,
-        "two sizes of heads": query.shape[-1] != value.shape[-1]
-        and keras.backend.backend() == "jax",
+        "different head sizes of query and value": (
+            query.shape[-1] != value.shape[-1] and keras.backend.backend() == "jax"
+        ),
     }
-    kernel = _choose(kernel, obstacles, mask, bias, queries.length, total)
-    bias = as_bias(bias)
+    kernel = _choose_kernel(kernel, features, mask, bias, num_queries, num_keys)
+    if bias is not None:
+        bias = as_bias(bias)
 
     if kernel == "fused":
         if heads_first:
-            key, value = swap(key), swap(value)
-        return _fused(query, key, value, mask, bias, scale, queries, keys)
+            key, value = transpose_heads(key), transpose_heads(value)
+        return _fused(query, key, value, mask, bias, scale, query_start)
 
     if not heads_first:
-        key, value = swap(key), swap(value)
-    query = swap(ops.multiply(query, scale))
+        key, value = transpose_heads(key), transpose_heads(value)
+    query = transpose_heads(ops.multiply(query, scale))
     if kernel == "blockwise":
         output = blockwise_attention(
             query,
@@ -182,67 +210,86 @@ def dot_product_attention(
             seed,
             query_start,
         )
-        return swap(output)
+        return transpose_heads(output)
 
-    allowed, row_has_key = evaluate(mask, queries, keys)
-    scores = by_head(_products(by_kv_head(query, key), key), query)
+    allowed = query_has_key = None
+    if mask is not None or bias is not None:
+        queries, keys = Span(query_start, num_queries), Span(0, num_keys)
+        if key_positions is not None:
+            keys = CachedPositions(key_positions)
+        allowed, query_has_key = evaluate_mask(mask, queries, keys)
+        bias = None if bias is None else bias.evaluate(queries, keys)
+    scores = _scores(query, key)
     if logit_soft_cap is not None:
         scores = logit_soft_cap * ops.tanh(ops.cast(scores, "float32") / logit_soft_cap)
-    if bias is not None:
-        bias = bias.evaluate(queries, keys)
     weights = softmax_weights(scores, allowed, key.dtype, bias, sinks)
-    return weighted_sum(weights, value, row_has_key, dropout, seed, return_weights)
+    return weighted_sum(weights, value, query_has_key, dropout, seed, return_weights)
 
 
-# What a kernel cannot serve.
-_OBSTACLES = {
-    "full": (),
-    "blockwise": ("return_weights=True", "key_positions"),
-    "fused": (
-        "return_weights=True",
-        "key_positions",
-        "dropout",
-        "logit_soft_cap",
-        "sinks",
-        "two sizes of heads",
-    ),
-}
-
-
-def _check_kernel(kernel):
+def _check_kernel(kernel: str) -> None:
     if kernel not in KERNELS:
         raise ValueError(f"`kernel` must be one of {KERNELS}. Received: {kernel=}")
 
 
-def _choose(kernel, obstacles, mask, bias, length, total):
-    _check_kernel(kernel)
+def _choose_kernel(
+    kernel: str,
+    features: dict[str, bool],
+    mask: Mask | None,
+    bias: Bias | Tensor | None,
+    num_queries: int | Tensor,
+    num_keys: int | Tensor,
+) -> str:
+    """Return the name of the kernel to run, or raise if it does not support the call.
+
+    Args:
+        kernel: The requested kernel.
+        features: Whether the call uses each of the features in `_UNSUPPORTED`.
+        mask: The mask of the call.
+        bias: The bias of the call.
+        num_queries: T.
+        num_keys: S.
+    """
+    used = [name for name in features if features[name]]
     if kernel == "auto":
         kernel = _FORCED.get()
-
-    def in_the_way(name):
-        return [x for x in _OBSTACLES[name] if obstacles[x]]
-
     if kernel != "auto":
-        if in_the_way(kernel):
+        _check_kernel(kernel)
+        unsupported = [name for name in used if name in _UNSUPPORTED[kernel]]
+        if unsupported:
             raise ValueError(
-                f"The {kernel} kernel cannot serve {' and '.join(in_the_way(kernel))}: "
+                f"The {kernel} kernel does not support {' and '.join(unsupported)}: "
                 f"use kernel='auto' or kernel='full'. Received: kernel='{kernel}'"
             )
         return kernel
-    is_known = isinstance(length, int) and isinstance(total, int)
-    is_large = is_known and length > 1 and length * total >= _MANY_SCORES
-    fits = not is_large or (bias is None and _is_plain(mask, length, total))
-    if fits and not in_the_way("fused") and _backend_has_fused():
+    is_large = (
+        isinstance(num_queries, int)
+        and isinstance(num_keys, int)
+        and num_queries > 1
+        and num_queries * num_keys >= _MANY_SCORES
+    )
+    # Too large for a tensor of T x S that the fused kernel would need.
+    is_too_large = is_large and not (
+        bias is None and _is_flag(mask, num_queries, num_keys)
+    )
+    if (
+        not is_too_large
+        and _UNSUPPORTED["fused"].isdisjoint(used)
+        and _has_fused_kernel()
+    ):
         return "fused"
-    return "blockwise" if is_large and not in_the_way("blockwise") else "full"
+    if is_large and _UNSUPPORTED["blockwise"].isdisjoint(used):
+        return "blockwise"
+    return "full"
 
 
-def _is_plain(mask, length, total):
-    """Whether a fused kernel needs no tensor of T x S for the mask."""
-    return mask is None or (length == total and masks.is_plainly_causal(mask))
+def _is_flag(
+    mask: Mask | None, num_queries: int | Tensor, num_keys: int | Tensor
+) -> bool:
+    """Return whether a fused kernel takes the mask as a flag, not as a tensor."""
+    return mask is None or (num_queries == num_keys and masks.is_only_causal(mask))
 
 
-def _backend_has_fused():
+def _has_fused_kernel() -> bool:
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -251,43 +298,61 @@ def _backend_has_fused():
     return backend == "torch"
 
 
-def _products(query, key):
-    """Products of query and key, `(B, N, T, S)`.
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    """Return the products of each query with each key, `(B, N, T, S)`.
 
     Args:
-        query: `(B, N, T, H)`, scaled: T x H numbers, where the scores are T x S.
-        key: `(B, N, S, H)`.
+        query: `(B, N, T, H)`, already scaled: it has T x H numbers, the scores T x S.
+        key: `(B, K, S, H)`, N a multiple of K.
     """
-    # Transposes and matmul rather than einsum: on TensorFlow its gradient is a quarter
-    # slower. The last swap is folded into the product.
-    if query.shape[2] == 1:  # one query is faster on the right
-        return ops.swapaxes(head_by_head(key, ops.swapaxes(query, 2, 3)), 2, 3)
-    return ops.matmul(query, ops.swapaxes(key, 2, 3))
+    is_grouped = query.shape[1] != key.shape[1]
+    grouped = group_heads(query, key.shape[1]) if is_grouped else query
+    # Transposes and matmul rather than einsum, whose gradient is a quarter slower on
+    # TensorFlow. The last transpose is fused with the product.
+    if grouped.shape[2] == 1:  # A single query is faster as the right operand.
+        scores = matmul_per_head(key, ops.swapaxes(grouped, 2, 3))
+        scores = ops.swapaxes(scores, 2, 3)
+    else:
+        scores = ops.matmul(grouped, ops.swapaxes(key, 2, 3))
+    return ungroup_heads(scores, query) if is_grouped else scores
 
 
-def _fused(query, key, value, mask, bias, scale, queries, keys):
-    rows, length, heads, _ = ops.shape(query)
-    total = ops.shape(key)[1]
-    starts_at_zero = isinstance(queries.start, int) and queries.start == 0
-    if bias is None and starts_at_zero and _is_plain(mask, length, total):
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | None,
+    bias: Bias | None,
+    scale: float,
+    query_start: int | Tensor,
+) -> Tensor:
+    """Return the output `(B, T, N, V)` of the fused kernel of the backend."""
+    batch, num_queries, heads, _ = ops.shape(query)
+    num_keys = ops.shape(key)[1]
+    starts_at_zero = isinstance(query_start, int) and query_start == 0
+    if bias is None and starts_at_zero and _is_flag(mask, num_queries, num_keys):
         return ops.dot_product_attention(
             query, key, value, scale=scale, is_causal=mask is not None
         )
-    allowed, row_has_key = evaluate(mask, queries, keys)
-    if row_has_key is not None:
-        # A fused softmax over no keys is not a number. Such a row sees every key here
-        # and is set to zero below.
-        allowed = ops.logical_or(allowed, ops.logical_not(row_has_key))
-    # Backends differ in which axes of a mask or bias they broadcast.
-    full = (rows, heads, length, total)
+    queries, keys = Span(query_start, num_queries), Span(0, num_keys)
+    allowed, query_has_key = evaluate_mask(mask, queries, keys)
+    if query_has_key is not None:
+        # A fused softmax over no keys is NaN. Such a query attends to all keys here;
+        # its output is set to zero below.
+        allowed = ops.logical_or(allowed, ops.logical_not(query_has_key))
+    # Backends differ in the axes of a mask or bias that they broadcast.
+    shape = (batch, heads, num_queries, num_keys)
     if allowed is not None:
-        allowed = ops.broadcast_to(allowed, full)
+        allowed = ops.broadcast_to(allowed, shape)
+    dense_bias = None
     if bias is not None:
-        bias = ops.cast(bias.evaluate(queries, keys), query.dtype)
-        bias = ops.broadcast_to(bounded(bias), full)
-        if allowed is not None:  # of the two, PyTorch takes one
-            bias, allowed = ops.where(allowed, bias, -np.inf), None
+        dense_bias = ops.cast(bias.evaluate(queries, keys), query.dtype)
+        dense_bias = ops.broadcast_to(clip_bias(dense_bias), shape)
+        if allowed is not None:  # PyTorch takes a mask or a bias, but not both.
+            dense_bias, allowed = ops.where(allowed, dense_bias, -np.inf), None
     output = ops.dot_product_attention(
-        query, key, value, bias=bias, mask=allowed, scale=scale
+        query, key, value, bias=dense_bias, mask=allowed, scale=scale
     )
-    return zero_rows(output, row_has_key)
+    if query_has_key is None:
+        return output
+    return zero_fully_masked(output, query_has_key)

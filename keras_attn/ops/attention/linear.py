@@ -1,8 +1,12 @@
-"""Linear attention: weights that are products of features, so that sums can be kept."""
+"""Linear attention: feature maps in place of the softmax, and running sums."""
+
+import collections.abc
+import typing
 
 from keras import ops
 
-from keras_attn.ops.attention.softmax import swap
+from keras_attn._types import Tensor
+from keras_attn.ops.attention.softmax import transpose_heads
 
 __all__ = [
     "feature_function",
@@ -11,27 +15,36 @@ __all__ = [
     "linear_attention_weights",
 ]
 
-# Tokens of a chunk. The longer it is the more is spent on its weights, the shorter on
-# the states, one a chunk; with heads of 64 on a CPU the two balance here.
+# Tokens per chunk. Longer chunks spend more on the weights, shorter ones more on the
+# states, one per chunk; with heads of size 64 on a CPU this length balances the two.
 CHUNK = 128
-# Below this, a sum of weights counts as none: dividing by it would overflow.
-LEAST = 1e-30
+# A smaller sum of weights counts as zero: a division by it would overflow.
+_MIN_SUM = 1e-30
 
 
-def _elu(x):
-    # `elu(x) + 1`, but without the digits lost where that is near zero.
+def _elu(x: Tensor) -> Tensor:
+    # `elu(x) + 1` without its loss of precision if the result is near zero.
     return ops.relu(x) + ops.exp(ops.minimum(x, 0.0))
 
 
-def _relu(x):
+def _relu(x: Tensor) -> Tensor:
     return ops.relu(x) + 1e-3
 
 
-FEATURE_MAPS = {"elu": _elu, "relu": _relu}
+FEATURE_MAPS: dict[str, collections.abc.Callable[[Tensor], Tensor]] = {
+    "elu": _elu,
+    "relu": _relu,
+}
 
 
-def feature_function(feature_map):
-    """The function of that name, positive everywhere; a clear error for others."""
+def feature_function(
+    feature_map: str,
+) -> collections.abc.Callable[[Tensor], Tensor]:
+    """Return the feature map of a name, a positive function.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
     if feature_map not in tuple(FEATURE_MAPS):
         raise ValueError(
             f"`feature_map` must be one of {tuple(FEATURE_MAPS)}. "
@@ -41,197 +54,260 @@ def feature_function(feature_map):
 
 
 def linear_attention(
-    query, key, value, padding_mask=None, causal=False, feature_map="elu"
-):
-    """`phi(query) . sum(phi(key) value) / phi(query) . sum(phi(key))`, head by head.
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding_mask: Tensor | None = None,
+    causal: bool = False,
+    feature_map: str = "elu",
+) -> Tensor:
+    """Compute `phi(q) . sum(phi(k) v) / phi(q) . sum(phi(k))` for each head.
 
     Time and memory grow linearly with the number of tokens: the weights are never
-    formed. The causal form goes chunk by chunk: in a chunk by its weights, from one
-    chunk to the next by the sums so far. Features and sums are float32.
+    computed. The causal form is computed in chunks: within a chunk from its weights,
+    across chunks from running sums. Features and sums are float32.
 
     Args:
         query: floats `(B, T, N, H)`. No scale is applied.
         key: floats `(B, S, N, H)`.
         value: floats `(B, S, N, V)`.
-        padding_mask: bool `(B, S)`, True = may be attended to, or None.
-        causal: bool, whether query `i` sees keys `j <= i` only; T and S are then equal.
+        padding_mask: bool `(B, S)`, True = may be attended to, or `None`.
+        causal: Whether query `i` attends to keys `j <= i` only, with T = S.
         feature_map: `"elu"`, `elu(x) + 1` as in the paper, or `"relu"`,
             `relu(x) + 0.001` as in Performer (Choromanski et al. 2020,
             https://arxiv.org/abs/2009.14794).
 
     Returns:
-        `(B, T, N, V)` of the dtype of `value`; zero where a query has nothing to attend
-        to.
+        `(B, T, N, V)` of the dtype of `value`; zero for queries without any key to
+        attend to.
 
     Raises:
-        ValueError: for tensors of another rank, another feature map, or a causal call
-            with queries and keys known to be of different numbers.
+        ValueError: If a tensor is not of rank 4, the feature map is unknown, or
+            `causal=True` and T and S are known to differ.
 
     Example:
-        >>> x = keras.random.normal((2, 1000, 8, 64))
-        >>> linear_attention(x, x, x, causal=True).shape
-        (2, 1000, 8, 64)
+        >>> import numpy as np
+        >>> from keras_attn.ops import linear_attention
+        >>> x = np.random.default_rng(0).normal(size=(2, 300, 2, 8)).astype("float32")
+        >>> tuple(linear_attention(x, x, x, causal=True).shape)
+        (2, 300, 2, 8)
 
     Reference:
         Katharopoulos et al. 2020, "Transformers are RNNs: Fast Autoregressive
         Transformers with Linear Attention", sections 3.2 and 3.3
         (https://arxiv.org/abs/2006.16236).
     """
-    _check(query, key, value, causal)
+    _check_shapes(query, key, value, causal)
     query, key = _features(query, key, padding_mask, feature_map)
-    values = ops.cast(swap(value), "float32")
+    values = ops.cast(transpose_heads(value), "float32")
     if causal:
-        sums, total, _ = _in_chunks(query, key, values)
+        sums, totals, _ = _chunked_sums(query, key, values)
     else:
-        sums = ops.matmul(query, ops.matmul(_transposed(key), values))
-        total = _products(query, ops.sum(key, axis=2))
-    return ops.cast(swap(_ratio(sums, total)), value.dtype)
+        sums = ops.matmul(query, ops.matmul(_transpose(key), values))
+        totals = _matmul_vector(query, ops.sum(key, axis=2))
+    return ops.cast(transpose_heads(_divide(sums, totals)), value.dtype)
 
 
 def linear_attention_step(
-    state, normalizer, query, key, value, padding_mask=None, feature_map="elu"
-):
-    """The causal form for the next T tokens, after others of which the sums are kept.
+    state: Tensor,
+    normalizer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding_mask: Tensor | None = None,
+    feature_map: str = "elu",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute causal linear attention of the next T tokens from running sums.
 
     Args:
-        state: float32 `(B, N, H, V)`, the sum of `phi(key) value` so far, at first 0.
-        normalizer: float32 `(B, N, H)`, the sum of `phi(key)` so far, at first 0.
-        query, key, value, feature_map: see `linear_attention`, of the T tokens.
-        padding_mask: bool `(B, T)`, likewise.
+        state: float32 `(B, N, H, V)`, the sum of `phi(key) value` over the previous
+            tokens, initially 0.
+        normalizer: float32 `(B, N, H)`, the sum of `phi(key)` over the previous tokens,
+            initially 0.
+        query: floats `(B, T, N, H)`.
+        key: floats `(B, T, N, H)`.
+        value: floats `(B, T, N, V)`.
+        padding_mask: bool `(B, T)`, True = may be attended to, or `None`.
+        feature_map: See `linear_attention`.
 
     Returns:
-        A triple of what `linear_attention` gives for the tokens, and the sums with
-        them: `(output, state, normalizer)`.
+        A tuple `(output, state, normalizer)`: the output of `linear_attention` for the
+        T tokens, and the sums over the previous tokens and these.
 
     Raises:
-        ValueError: as `linear_attention`.
+        ValueError: See `linear_attention`.
+
+    Example:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import linear_attention, linear_attention_step
+        >>> x = np.random.default_rng(0).normal(size=(1, 5, 2, 3)).astype("float32")
+        >>> full = linear_attention(x, x, x, causal=True)
+        >>> sums = np.zeros((1, 2, 3, 3), "float32"), np.zeros((1, 2, 3), "float32")
+        >>> for t in range(5):
+        ...     token = x[:, t : t + 1]
+        ...     output, *sums = linear_attention_step(*sums, token, token, token)
+        >>> last = keras.ops.convert_to_numpy(full)[:, -1:]
+        >>> np.allclose(keras.ops.convert_to_numpy(output), last, atol=1e-5)
+        True
     """
-    _check(query, key, value, causal=True)
+    _check_shapes(query, key, value, causal=True)
     query, key = _features(query, key, padding_mask, feature_map)
-    values = ops.cast(swap(value), "float32")
-    before = ops.cast(state, "float32"), ops.cast(normalizer, "float32")
-    sums, total, after = _in_chunks(query, key, values, before)
-    return ops.cast(swap(_ratio(sums, total)), value.dtype), *after
+    values = ops.cast(transpose_heads(value), "float32")
+    previous = ops.cast(state, "float32"), ops.cast(normalizer, "float32")
+    sums, totals, updated = _chunked_sums(query, key, values, previous)
+    output = ops.cast(transpose_heads(_divide(sums, totals)), value.dtype)
+    state, normalizer = typing.cast(tuple[Tensor, Tensor], updated)
+    return output, state, normalizer
 
 
 def linear_attention_weights(
-    query, key, padding_mask=None, causal=False, feature_map="elu"
-):
-    """The weights that `linear_attention` implies and never forms.
+    query: Tensor,
+    key: Tensor,
+    padding_mask: Tensor | None = None,
+    causal: bool = False,
+    feature_map: str = "elu",
+) -> Tensor:
+    """Compute the attention weights that `linear_attention` uses implicitly.
 
     Args:
-        query, key, padding_mask, causal, feature_map: see `linear_attention`.
+        query: floats `(B, T, N, H)`.
+        key: floats `(B, S, N, H)`.
+        padding_mask: bool `(B, S)`, True = may be attended to, or `None`.
+        causal: Whether query `i` attends to keys `j <= i` only, with T = S.
+        feature_map: See `linear_attention`.
 
     Returns:
-        float32 `(B, N, T, S)`. Rows sum to one, or to zero where a query has nothing to
-        attend to.
+        float32 `(B, N, T, S)`. The weights of a query sum to one, or to zero if it has
+        no key to attend to.
 
     Raises:
-        ValueError: as `linear_attention`.
+        ValueError: See `linear_attention`.
+
+    Example:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import linear_attention_weights
+        >>> x = np.zeros((1, 2, 1, 4), "float32")
+        >>> weights = linear_attention_weights(x, x)
+        >>> keras.ops.convert_to_numpy(weights)[0, 0].tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
-    _check(query, key, key, causal)
+    _check_shapes(query, key, key, causal)
     query, key = _features(query, key, padding_mask, feature_map)
-    weights = ops.matmul(query, _transposed(key))
+    weights = ops.matmul(query, _transpose(key))
     if causal:
-        weights = _triangle(weights)
-    return _ratio(weights, ops.sum(weights, axis=-1, keepdims=True))
+        weights = _mask_later_keys(weights)
+    return _divide(weights, ops.sum(weights, axis=-1, keepdims=True))
 
 
-def _in_chunks(query, key, value, before=None):
-    """Sums of the causal form, before the division.
+def _chunked_sums(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    previous: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+    """Return the numerators and denominators of the causal form.
 
     Args:
-        query, key: features `(B, N, T, H)`.
+        query: Features `(B, N, T, H)`.
+        key: Features `(B, N, T, H)`.
         value: `(B, N, T, V)`.
-        before: pair of the sums of the tokens before, `(B, N, H, V)` and `(B, N, H)`,
-            or None.
+        previous: The running sums of the previous tokens, `(B, N, H, V)` and
+            `(B, N, H)`, or `None`.
 
     Returns:
-        A triple of the weighted sums of values `(B, N, T, V)`, the sums of weights
-        `(B, N, T, 1)`, and a pair: `before` with these tokens, or None for None.
+        A tuple `(sums, totals, updated)`: the weighted sums of the values
+        `(B, N, T, V)`, the sums of the weights `(B, N, T, 1)`, and the running sums
+        with these tokens, or `None` if `previous` is `None`.
     """
     length = ops.shape(query)[2]
     chunk = max(1, min(length, CHUNK)) if isinstance(length, int) else CHUNK
-    # What a chunk lacks is keys without features, which add nothing.
-    query, key, value = (_chunks(x, chunk) for x in (query, key, value))
-    weights = _triangle(ops.matmul(query, _transposed(key)))
+    # The last chunk is padded with zero features, which add nothing to the sums.
+    query, key, value = (_split_chunks(x, chunk) for x in (query, key, value))
+    weights = _mask_later_keys(ops.matmul(query, _transpose(key)))
     sums = ops.matmul(weights, value)
-    total = ops.sum(weights, axis=-1, keepdims=True)
-    after = None
-    if before is not None or query.shape[2] != 1:
-        state = ops.matmul(_transposed(key), value)
+    totals = ops.sum(weights, axis=-1, keepdims=True)
+    updated = None
+    if previous is not None or query.shape[2] != 1:
+        state = ops.matmul(_transpose(key), value)
         normalizer = ops.sum(key, axis=3)
-        seen = [
-            _running(new, old)
-            for new, old in zip((state, normalizer), before or (None, None))
-        ]
-        state, normalizer = (x[:, :, :-1] for x in seen)
-        sums = sums + ops.matmul(query, state)
-        total = total + _products(query, normalizer)
-        if before is not None:
-            after = tuple(x[:, :, -1] for x in seen)
-    sums, total = (_joined(x, length) for x in (sums, total))
-    return sums, total, after
+        previous_state, previous_normalizer = previous or (None, None)
+        states = _running_sums(state, previous_state)
+        normalizers = _running_sums(normalizer, previous_normalizer)
+        sums = sums + ops.matmul(query, states[:, :, :-1])
+        totals = totals + _matmul_vector(query, normalizers[:, :, :-1])
+        if previous is not None:
+            updated = states[:, :, -1], normalizers[:, :, -1]
+    return _join_chunks(sums, length), _join_chunks(totals, length), updated
 
 
-def _chunks(x, chunk):
-    """`(B, N, T, H)` to `(B, N, chunks, chunk, H)`, the last one filled with zeros."""
-    rows, heads, length, size = ops.shape(x)
-    lacking = -length % chunk
-    if not isinstance(lacking, int) or lacking:
-        zeros = ops.zeros((rows, heads, lacking, size), dtype=x.dtype)
+def _split_chunks(x: Tensor, chunk: int) -> Tensor:
+    """Reshape `(B, N, T, H)` to `(B, N, chunks, chunk, H)`, padded with zeros."""
+    batch, heads, length, size = ops.shape(x)
+    missing = -length % chunk
+    if not isinstance(missing, int) or missing:
+        zeros = ops.zeros((batch, heads, missing, size), dtype=x.dtype)
         x = ops.concatenate([x, zeros], axis=2)
-    return ops.reshape(x, (rows, heads, (length + lacking) // chunk, chunk, size))
+    return ops.reshape(x, (batch, heads, (length + missing) // chunk, chunk, size))
 
 
-def _joined(x, length):
-    """Back to `(B, N, T, H)`."""
-    rows, heads, chunks, chunk, size = ops.shape(x)
-    return ops.reshape(x, (rows, heads, chunks * chunk, size))[:, :, :length]
+def _join_chunks(x: Tensor, length: int | Tensor) -> Tensor:
+    """Reshape `(B, N, chunks, chunk, H)` to `(B, N, T, H)`, without the padding."""
+    batch, heads, chunks, chunk, size = ops.shape(x)
+    return ops.reshape(x, (batch, heads, chunks * chunk, size))[:, :, :length]
 
 
-def _running(new, before):
-    """Sums over the chunks before each, and over all: `(B, N, chunks + 1, ...)`."""
-    if before is None:
-        before = ops.zeros_like(new[:, :, 0])
-    both = ops.concatenate([ops.expand_dims(before, 2), new], axis=2)
+def _running_sums(new: Tensor, previous: Tensor | None) -> Tensor:
+    """Return the sums before each chunk and after the last, `(B, N, chunks + 1, ...)`.
+
+    Args:
+        new: The sum over each chunk, `(B, N, chunks, ...)`.
+        previous: The sum over the previous tokens, `(B, N, ...)`, or `None`.
+    """
+    if previous is None:
+        previous = ops.zeros_like(new[:, :, 0])
+    both = ops.concatenate([ops.expand_dims(previous, 2), new], axis=2)
     return ops.cumsum(both, axis=2)
 
 
-def _features(query, key, padding_mask, feature_map):
-    """Features `(B, N, T, H)` of queries and keys; none of a key that is padding."""
+def _features(
+    query: Tensor, key: Tensor, padding_mask: Tensor | None, feature_map: str
+) -> tuple[Tensor, Tensor]:
+    """Return the features of queries and keys, `(B, N, T, H)`; zero for padding."""
     features = feature_function(feature_map)
-    query, key = (features(ops.cast(swap(x), "float32")) for x in (query, key))
+    query, key = (
+        features(ops.cast(transpose_heads(x), "float32")) for x in (query, key)
+    )
     if padding_mask is not None:
         keep = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 3))
         key = ops.where(keep, key, ops.zeros_like(key))
     return query, key
 
 
-def _triangle(weights):
-    """Weights of queries over keys of the same span, without those of later keys."""
-    length = ops.shape(weights)[-1]
-    place = ops.arange(length)
-    seen = ops.expand_dims(place, 0) <= ops.expand_dims(place, 1)
-    return ops.where(seen, weights, ops.zeros_like(weights))
+def _mask_later_keys(weights: Tensor) -> Tensor:
+    """Set the weights of keys after their query to zero, in `(..., T, T)`."""
+    positions = ops.arange(ops.shape(weights)[-1])
+    allowed = ops.expand_dims(positions, 0) <= ops.expand_dims(positions, 1)
+    return ops.where(allowed, weights, ops.zeros_like(weights))
 
 
-def _products(query, normalizer):
-    """`(..., T, H)` times `(..., H)`: `(..., T, 1)`."""
+def _matmul_vector(query: Tensor, normalizer: Tensor) -> Tensor:
+    """Return the product `(..., T, 1)` of `(..., T, H)` and `(..., H)`."""
     return ops.matmul(query, ops.expand_dims(normalizer, -1))
 
 
-def _ratio(sums, total):
-    """`sums / total`, and zero with a gradient of zero where there is no weight."""
-    some = total > LEAST
-    return ops.where(some, sums / ops.where(some, total, 1.0), 0.0)
+def _divide(sums: Tensor, totals: Tensor) -> Tensor:
+    """Return `sums / totals`; zero, with a gradient of zero, if `totals` is zero."""
+    is_positive = totals > _MIN_SUM
+    return ops.where(is_positive, sums / ops.where(is_positive, totals, 1.0), 0.0)
 
 
-def _transposed(x):
+def _transpose(x: Tensor) -> Tensor:
     return ops.swapaxes(x, -1, -2)
 
 
-def _check(query, key, value, causal):
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> None:
     for name, x in ("query", query), ("key", key), ("value", value):
         if len(x.shape) != 4:
             raise ValueError(
@@ -241,6 +317,7 @@ def _check(query, key, value, causal):
     lengths = query.shape[1], key.shape[1]
     if causal and None not in lengths and lengths[0] != lengths[1]:
         raise ValueError(
-            "Causal linear attention takes a query for each key. Received: query of "
-            f"shape {tuple(query.shape)}, key of shape {tuple(key.shape)}"
+            "Causal linear attention requires queries and keys of the same length. "
+            f"Received: query of shape {tuple(query.shape)}, "
+            f"key of shape {tuple(key.shape)}"
         )

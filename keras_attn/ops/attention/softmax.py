@@ -1,32 +1,39 @@
-"""From scores to weights, from weights to an output: the same for every score."""
+"""Attention weights from scores, and outputs from weights, for every kind of score."""
 
 import keras
 from keras import ops
 
+from keras_attn._types import DTypeLike, Tensor
+from keras_attn.ops.masks.kinds import Mask
+from keras_attn.ops.masks.positions import CachedPositions, Span
+
 __all__ = [
-    "bounded",
-    "by_head",
-    "by_kv_head",
-    "evaluate",
-    "head_by_head",
+    "clip_bias",
+    "evaluate_mask",
+    "group_heads",
+    "matmul_per_head",
     "softmax_weights",
-    "swap",
+    "transpose_heads",
+    "ungroup_heads",
     "weighted_sum",
-    "zero_rows",
+    "zero_fully_masked",
 ]
 
 
-def evaluate(mask, queries, keys):
-    """A mask over the positions of queries and of keys.
+def evaluate_mask(
+    mask: Mask | None, queries: Span, keys: Span | CachedPositions
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return which keys each query may attend to, and which queries have any key.
 
     Args:
-        mask: a `Mask` or None.
-        queries, keys: `Span`s; `keys` may be `Held`.
+        mask: A `Mask` or `None`.
+        queries: The positions of the queries.
+        keys: The positions of the keys.
 
     Returns:
-        A pair: which query may attend to which key, bool that broadcasts to
-        `(B, N, T, S)`, or None; and which query has a key at all, of the same rank, or
-        None where all have.
+        A tuple `(allowed, query_has_key)`. `allowed`: bool, broadcasts to
+        `(B, N, T, S)`; `None` without a mask. `query_has_key`: bool of the same rank,
+        its last axis is 1; `None` if every query has a key.
     """
     if mask is None:
         return None, None
@@ -36,20 +43,29 @@ def evaluate(mask, queries, keys):
     return allowed, ops.any(allowed, axis=-1, keepdims=True)
 
 
-def softmax_weights(scores, allowed, dtype, bias=None, sinks=None):
-    """Attention weights `(B, N, T, S)`, uniform in rows with nothing allowed.
+def softmax_weights(
+    scores: Tensor,
+    allowed: Tensor | None,
+    dtype: DTypeLike,
+    bias: Tensor | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Return attention weights; those of a query without any key are uniform.
 
     Args:
         scores: floats `(B, N, T, S)`.
-        allowed: what `evaluate` gave.
-        dtype: of the weights; the softmax is computed in float32.
-        bias: float32 that broadcasts to the scores, or None.
-        sinks: float32 `(N,)`, the scores of one more key for each head, which is in
-            the softmax alone, or None.
+        allowed: See `evaluate_mask`.
+        dtype: The dtype of the weights; the softmax is computed in float32.
+        bias: float32 that broadcasts to the scores, or `None`.
+        sinks: float32 `(N,)`, the score of one more key per head, which takes part in
+            the softmax only, or `None`.
+
+    Returns:
+        `(B, N, T, S)`.
     """
     scores = ops.cast(scores, "float32")
     if bias is not None:
-        scores = scores + bounded(bias)
+        scores = scores + clip_bias(bias)
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e30)
     if sinks is not None:
@@ -57,82 +73,100 @@ def softmax_weights(scores, allowed, dtype, bias=None, sinks=None):
         sinks = ops.broadcast_to(sinks, (*ops.shape(scores)[:3], 1))
         weights = ops.softmax(ops.concatenate([scores, sinks], axis=3), axis=3)
         weights = weights[..., :-1]
-    elif scores.shape[-1] == 1:  # Keras warns of such a softmax, rightly elsewhere.
-        weights = ops.exp(scores - scores)  # ones, with a gradient as well: zero
+    elif scores.shape[-1] == 1:  # Keras warns about a softmax over a single entry.
+        weights = ops.exp(scores - scores)  # Ones, with a gradient of zero.
     else:
         weights = ops.softmax(scores, axis=-1)
     return ops.cast(weights, dtype)
 
 
-def weighted_sum(weights, value, row_has_key, dropout, seed, return_weights):
-    """The output `(B, T, N, V)`; with `return_weights` a pair of it and the weights.
+def weighted_sum(
+    weights: Tensor,
+    value: Tensor,
+    query_has_key: Tensor | None,
+    dropout: float,
+    seed: keras.random.SeedGenerator | int | None,
+    return_weights: bool,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return the sums of the values under the attention weights.
 
     Args:
-        weights: what `softmax_weights` gave.
+        weights: `(B, N, T, S)`, see `softmax_weights`.
         value: `(B, K, S, V)`, N a multiple of K.
-        row_has_key: what `evaluate` gave.
-        dropout, seed, return_weights: see `keras_attn.ops.dot_product_attention`.
+        query_has_key: See `evaluate_mask`.
+        dropout: Rate of the weights to drop.
+        seed: Seed of the dropout.
+        return_weights: Whether to return the weights, too.
+
+    Returns:
+        The output `(B, T, N, V)`, or a tuple `(output, weights)`.
     """
     dropped = weights
     if dropout > 0.0:
         dropped = keras.random.dropout(weights, dropout, seed=seed)
-    dropped = by_kv_head(dropped, value)
-    product = head_by_head if dropped.shape[2] == 1 else ops.matmul
-    output = by_head(product(dropped, value), weights)
-    output = zero_rows(swap(output), row_has_key)
+    is_grouped = weights.shape[1] != value.shape[1]
+    if is_grouped:
+        dropped = group_heads(dropped, value.shape[1])
+    if dropped.shape[2] == 1:
+        output = matmul_per_head(dropped, value)
+    else:
+        output = ops.matmul(dropped, value)
+    if is_grouped:
+        output = ungroup_heads(output, weights)
+    output = transpose_heads(output)
+    if query_has_key is not None:
+        output = zero_fully_masked(output, query_has_key)
     if not return_weights:
         return output
-    if row_has_key is not None:
-        weights = ops.where(row_has_key, weights, ops.zeros_like(weights))
+    if query_has_key is not None:
+        weights = ops.where(query_has_key, weights, ops.zeros_like(weights))
     return output, weights
 
 
-def by_kv_head(x, key):
-    """`(B, N, T, ...)` as `(B, K, G x T, ...)`, where G = N / K heads share a key.
+def group_heads(x: Tensor, num_kv_heads: int) -> Tensor:
+    """Reshape `(B, N, T, H)` to `(B, K, G x T, H)`; G = N / K heads share a key.
 
-    So grouped heads are more rows of one product, and no key is repeated.
-
-    Args:
-        x: `(B, N, T, ...)`.
-        key: `(B, K, ...)`.
+    Grouped heads become more rows of the same product, so no key is repeated.
     """
-    if x.shape[1] == key.shape[1]:
-        return x
-    rows, heads, length, size = ops.shape(x)
-    groups = heads // key.shape[1]
-    return ops.reshape(x, (rows, key.shape[1], groups * length, size))
+    batch, num_heads, length, size = ops.shape(x)
+    groups = num_heads // num_kv_heads
+    return ops.reshape(x, (batch, num_kv_heads, groups * length, size))
 
 
-def by_head(x, like):
-    """What `by_kv_head` gave, as it was: `(B, N, T, ...)` as `like`."""
-    if x.shape[1] == like.shape[1]:
-        return x
+def ungroup_heads(x: Tensor, like: Tensor) -> Tensor:
+    """Reshape `(B, K, G x T, H)` to `(B, N, T, H)`, with B, N and T of `like`."""
     return ops.reshape(x, (*ops.shape(like)[:3], ops.shape(x)[3]))
 
 
-def swap(x):
-    """`(B, T, N, H)` to `(B, N, T, H)`, and back."""
+def transpose_heads(x: Tensor) -> Tensor:
+    """Transpose `(B, T, N, H)` to `(B, N, T, H)`, or the reverse."""
     return ops.transpose(x, (0, 2, 1, 3))
 
 
-def head_by_head(x, y):
-    """`ops.matmul(x, y)` of `(B, N, ...)`, as one stack of B x N matrices.
+def matmul_per_head(x: Tensor, y: Tensor) -> Tensor:
+    """Return `ops.matmul(x, y)` of `(B, N, ...)`, computed as B x N matrices.
 
-    As a cache is: XLA would copy one that came to the product in another shape.
+    A KV cache is stored as such a stack: XLA would copy it to multiply it in a
+    different shape.
     """
-    rows, heads, length, _ = ops.shape(x)
-    stacks = (ops.reshape(z, (rows * heads, *ops.shape(z)[2:])) for z in (x, y))
-    return ops.reshape(ops.matmul(*stacks), (rows, heads, length, ops.shape(y)[3]))
+    batch, num_heads, length, _ = ops.shape(x)
+    stacks = (ops.reshape(z, (batch * num_heads, *ops.shape(z)[2:])) for z in (x, y))
+    product = ops.matmul(*stacks)
+    return ops.reshape(product, (batch, num_heads, length, ops.shape(y)[3]))
 
 
-def bounded(bias):
-    """A bias that stays above what stands for a forbidden key."""
+def clip_bias(bias: Tensor) -> Tensor:
+    """Clip a bias from below, so that it stays above the score of a masked key."""
     dtype = keras.backend.standardize_dtype(bias.dtype)
     return ops.maximum(bias, ops.cast(-3e4 if dtype == "float16" else -1e29, dtype))
 
 
-def zero_rows(output, row_has_key):
-    """Zero where a query had nothing to attend to; `(B, 1|N, 1|T, 1)` to BTN1."""
-    if row_has_key is None:
-        return output
-    return ops.where(swap(row_has_key), output, ops.zeros_like(output))
+def zero_fully_masked(output: Tensor, query_has_key: Tensor) -> Tensor:
+    """Set the outputs of queries without any key to zero.
+
+    Args:
+        output: `(B, T, N, V)`.
+        query_has_key: bool, broadcasts to `(B, N, T, 1)`.
+    """
+    query_has_key = transpose_heads(query_has_key)
+    return ops.where(query_has_key, output, ops.zeros_like(output))

@@ -1,16 +1,17 @@
-"""Who may attend to whom: the only place that decides it.
+"""Functions that create masks, and the mask of an attention layer's call arguments.
 
-A mask is a small immutable value that can be evaluated for any span of query and key
-positions. Masks are joined with `&`; `None` stands for "everyone may attend to
-everyone". True always means "may attend". Every attention kernel evaluates the same
-value (all positions at once, one block, or the one row of a decoding step), so no
-path can lose a rule.
+A mask is a small immutable object that can be evaluated for any range of query and key
+positions. Masks are joined with `&`; `None` means that every query may attend to every
+key. True always means "may attend". Every kernel evaluates the same object (for all
+positions at once, for one block, or for the single query of a decoding step), so that
+no kernel can ignore a part of it.
 """
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_attn._types import Tensor
 from keras_attn.ops.masks.kinds import (
     Causal,
     Dense,
@@ -29,7 +30,7 @@ __all__ = [
     "check",
     "combine",
     "dense",
-    "is_plainly_causal",
+    "is_only_causal",
     "join",
     "padding",
     "segments",
@@ -37,131 +38,189 @@ __all__ = [
 ]
 
 
-def causal(offset=0):
-    """Query `i` may attend to key `j` iff `j <= i + offset`.
+def causal(offset: int | Tensor = 0) -> Mask:
+    """Return a causal mask: query `i` may attend to key `j` iff `j <= i + offset`.
 
     Args:
-        offset: int or int32 scalar tensor. 0 (the default) lets a token see itself
-            and its past.
+        offset: int or int32 scalar tensor. With 0, a token attends to itself and to
+            the previous tokens.
 
     Returns:
         A `Mask`.
+
+    Example:
+        >>> import keras
+        >>> from keras_attn.ops import masks
+        >>> positions = masks.Span(0, 3)
+        >>> allowed = masks.causal().evaluate(positions, positions)
+        >>> keras.ops.convert_to_numpy(allowed).astype(int)[0, 0].tolist()
+        [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
     return Causal(offset)
 
 
-def window(size, num_global=0):
-    """Query `i` may attend to keys less than `size` positions away.
+def window(size: int, num_global: int = 0) -> Mask:
+    """Return a sliding-window mask: distances of query and key are less than `size`.
 
-    Joined with `causal()` it leaves a token itself and the `size - 1` before it.
+    Joined with `causal()`, a token attends to itself and to the `size - 1` previous
+    tokens.
 
     Args:
         size: int, at least 1.
-        num_global: int, how many of the first positions every query may attend to and
-            which may attend to every key: global tokens (Beltagy et al. 2020,
-            https://arxiv.org/abs/2004.05150). Under a causal mask they are known as
+        num_global: Number of first positions that every query may attend to and that
+            may attend to every key: global tokens (Beltagy et al. 2020,
+            https://arxiv.org/abs/2004.05150). With a causal mask they are known as
             attention sinks (Xiao et al. 2023, https://arxiv.org/abs/2309.17453).
 
     Returns:
         A `Mask`.
 
     Raises:
-        ValueError: if a size is no int, or below 1 or 0.
+        ValueError: If `size` is not an int of at least 1, or `num_global` not one of at
+            least 0.
+
+    Example:
+        >>> import keras
+        >>> from keras_attn.ops import masks
+        >>> positions = masks.Span(0, 4)
+        >>> mask = masks.causal() & masks.window(2)
+        >>> allowed = mask.evaluate(positions, positions)
+        >>> keras.ops.convert_to_numpy(allowed).astype(int)[0, 0].tolist()
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
-    for name, value, least in ("size", size, 1), ("num_global", num_global, 0):
+    for name, value, minimum in ("size", size, 1), ("num_global", num_global, 0):
         is_int = hasattr(value, "__index__") and not isinstance(value, bool)
-        if not is_int or value < least:
+        if not is_int or value < minimum:
             raise ValueError(
-                f"`{name}` of a window must be an int of at least {least}. "
+                f"`{name}` of a window must be an int of at least {minimum}. "
                 f"Received: {name}={value!r}"
             )
     return Window(int(size), int(num_global))
 
 
-def segments(query_ids, key_ids=None, query_start=0):
-    """A query may attend to the keys of its own segment, as of sequences packed in one.
+def segments(
+    query_ids: Tensor, key_ids: Tensor | None = None, query_start: int | Tensor = 0
+) -> Mask:
+    """Return the mask of packed sequences: a query attends to keys of its segment.
 
     Args:
-        query_ids: int tensor `(batch, T)`.
-        key_ids: int tensor `(batch, S)`; default: `query_ids`.
-        query_start: position of the first of `query_ids`, an int or an int32 scalar
-            tensor.
+        query_ids: int `(B, T)`, the segment id of each query.
+        key_ids: int `(B, S)`, the segment id of each key; `query_ids` by default.
+        query_start: The position of the first query in `query_ids`, an int or an int32
+            scalar tensor.
 
     Returns:
         A `Mask`.
 
     Raises:
-        ValueError: if ids are of another rank or no integers.
+        ValueError: If the ids are not of rank 2 or not integers.
+
+    Example:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import masks
+        >>> positions = masks.Span(0, 3)
+        >>> mask = masks.segments(np.array([[1, 1, 2]]))
+        >>> allowed = mask.evaluate(positions, positions)
+        >>> keras.ops.convert_to_numpy(allowed).astype(int)[0, 0].tolist()
+        [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
     query_ids = _as_ids(query_ids)
     key_ids = query_ids if key_ids is None else _as_ids(key_ids)
     return Segments(query_ids, key_ids, query_start)
 
 
-def padding(mask):
-    """Every query may attend to the keys that are real tokens.
+def padding(mask: Tensor) -> Mask:
+    """Return a padding mask: every query may attend to the keys that are not padding.
 
     Args:
-        mask: bool (or integer 0/1) tensor of shape `(batch, S)`, True = a real token.
+        mask: bool (or integer 0/1) `(B, S)`, True = not padding.
 
     Returns:
         A `Mask`.
 
     Raises:
-        ValueError: if `mask` is of another rank or holds floats.
+        ValueError: If `mask` is not of rank 2 or is a float tensor.
+
+    Example:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import masks
+        >>> mask = masks.padding(np.array([[True, True, False]]))
+        >>> allowed = mask.evaluate(masks.Span(0, 1), masks.Span(0, 3))
+        >>> keras.ops.convert_to_numpy(allowed).tolist()
+        [[[[True, True, False]]]]
     """
     return Padding(_as_bool("padding_mask", mask, _PADDING_SHAPES))
 
 
-def dense(mask):
-    """An arbitrary mask, given entry by entry.
+def dense(mask: Tensor) -> Mask:
+    """Return an arbitrary mask, given for each pair of query and key.
 
     Args:
-        mask: bool (or integer 0/1) tensor of shape `(batch, T, S)` or
-            `(batch, heads, T, S)`, True = may attend. The batch and head axes may
-            be 1.
+        mask: bool (or integer 0/1) `(B, T, S)` or `(B, N, T, S)`, True = may attend.
+            The batch and head axes may be 1.
 
     Returns:
         A `Mask`.
 
     Raises:
-        ValueError: if `mask` is of another rank or holds floats.
+        ValueError: If `mask` is not of rank 3 or 4 or is a float tensor.
+
+    Example:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import masks
+        >>> mask = masks.dense(np.array([[[True, False], [True, True]]]))
+        >>> allowed = mask.evaluate(masks.Span(1, 1), masks.Span(0, 2))
+        >>> keras.ops.convert_to_numpy(allowed).tolist()
+        [[[[True, True]]]]
     """
     mask = _as_bool("attention_mask", mask, _DENSE_SHAPES)
     return Dense(ops.expand_dims(mask, axis=1) if len(mask.shape) == 3 else mask)
 
 
-def is_plainly_causal(mask):
-    """Whether `mask` is `causal()` and nothing else."""
+def is_only_causal(mask: Mask | None) -> bool:
+    """Return whether `mask` is `causal()`, without an offset or any other mask."""
     return isinstance(mask, Causal) and isinstance(mask.offset, int) and not mask.offset
 
 
 def combine(
-    padding_mask=None,
-    attention_mask=None,
-    use_causal_mask=False,
-    num_queries=None,
-    num_keys=None,
-    segment_ids=None,
-):
-    """The mask that an attention layer's call arguments stand for.
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    use_causal_mask: bool = False,
+    num_queries: int | None = None,
+    num_keys: int | None = None,
+    segment_ids: Tensor | None = None,
+) -> Mask | None:
+    """Return the mask of the call arguments of an attention layer.
 
     Args:
-        padding_mask: `(batch, S)`, see `padding`, or None.
-        attention_mask: `(batch, T, S)` or `(batch, heads, T, S)`, see `dense`, or
-            None.
-        use_causal_mask: bool, whether to join `causal()`.
-        num_queries, num_keys: ints T and S, where known.
-        segment_ids: `(batch, S)` ints, of queries and keys alike, see `segments`, or
-            None.
+        padding_mask: `(B, S)`, see `padding`, or `None`.
+        attention_mask: `(B, T, S)` or `(B, N, T, S)`, see `dense`, or `None`.
+        use_causal_mask: Whether to join `causal()`.
+        num_queries: T if it is known.
+        num_keys: S if it is known.
+        segment_ids: int `(B, S)`, the ids of queries and keys, see `segments`, or
+            `None`.
 
     Returns:
-        A `Mask`, or `None` where nothing is masked.
+        A `Mask`, or `None` if every query may attend to every key.
 
     Raises:
-        ValueError: for a mask of another rank, of floats, or known to be of other
-            lengths.
+        ValueError: If a mask has a wrong rank, dtype or length.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_attn.ops import masks
+        >>> masks.combine() is None
+        True
+        >>> mask = masks.combine(np.array([[True, False]]), use_causal_mask=True)
+        >>> [type(part).__name__ for part in mask.masks]
+        ['Causal', 'Padding']
     """
+    if padding_mask is None and attention_mask is None and segment_ids is None:
+        return causal() if use_causal_mask else None
     check(padding_mask, attention_mask, num_queries, num_keys, segment_ids)
     return join(
         causal() if use_causal_mask else None,
@@ -172,17 +231,33 @@ def combine(
 
 
 def check(
-    padding_mask=None,
-    attention_mask=None,
-    num_queries=None,
-    num_keys=None,
-    segment_ids=None,
-):
-    """Raise where `combine` would, for masks that may be symbolic."""
-    for name, mask, shapes, lengths in (
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    num_queries: int | None = None,
+    num_keys: int | None = None,
+    segment_ids: Tensor | None = None,
+) -> None:
+    """Raise a ValueError if `combine` would; the masks may be symbolic tensors.
+
+    Args:
+        padding_mask: `(B, S)` or `None`.
+        attention_mask: `(B, T, S)` or `(B, N, T, S)`, or `None`.
+        num_queries: T if it is known.
+        num_keys: S if it is known.
+        segment_ids: int `(B, S)` or `None`.
+
+    Raises:
+        ValueError: If a mask has a wrong rank, dtype or length.
+
+    Example:
+        >>> import keras
+        >>> from keras_attn.ops import masks
+        >>> masks.check(keras.Input((5,), dtype="bool"), num_keys=5)
+    """
+    for name, mask, shapes, expected in (
         ("padding_mask", padding_mask, _PADDING_SHAPES, (num_keys,)),
         ("attention_mask", attention_mask, _DENSE_SHAPES, (num_queries, num_keys)),
-        ("segments", segment_ids, _PADDING_SHAPES, (num_keys,)),
+        ("segment_ids", segment_ids, _PADDING_SHAPES, (num_keys,)),
     ):
         if mask is None:
             continue
@@ -190,11 +265,13 @@ def check(
             mask = np.asarray(mask)
         _check_rank(name, mask, shapes)
         _check_dtype(name, mask)
-        for length, found in zip(lengths, tuple(mask.shape)[-len(lengths) :]):
-            if length is not None and found is not None and length != found:
+        lengths = tuple(mask.shape)[-len(expected) :]
+        for length, expected_length in zip(lengths, expected):
+            is_known = length is not None and expected_length is not None
+            if is_known and length != expected_length:
                 raise ValueError(
-                    f"`{name}` must be as long as what it masks, "
-                    f"{', '.join(map(str, lengths))}. "
+                    f"`{name}` must be as long as the tensors that it masks: its last "
+                    f"axes must be {expected}. "
                     f"Received: {name} of shape {tuple(mask.shape)}"
                 )
 
@@ -203,7 +280,7 @@ _PADDING_SHAPES = {2: "(batch, keys)"}
 _DENSE_SHAPES = {3: "(batch, queries, keys)", 4: "(batch, heads, queries, keys)"}
 
 
-def _check_rank(name, mask, shapes):
+def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:
     if len(mask.shape) not in shapes:
         raise ValueError(
             f"`{name}` must be of shape {' or '.join(shapes.values())}. "
@@ -211,29 +288,29 @@ def _check_rank(name, mask, shapes):
         )
 
 
-def _check_dtype(name, mask):
+def _check_dtype(name: str, mask: Tensor) -> None:
     dtype = keras.backend.standardize_dtype(mask.dtype)
-    if name == "segments":
+    if name == "segment_ids":
         if "int" not in dtype:
             raise ValueError(
-                "`segments` must be integers, the same for the tokens of one segment. "
-                f"Received: segments of dtype {dtype}"
+                "`segment_ids` must be integers, equal for the tokens of a segment. "
+                f"Received: segment_ids of dtype {dtype}"
             )
     elif dtype != "bool" and "int" not in dtype:
         raise ValueError(
-            f"`{name}` must be a bool tensor, True = may attend (integers 0 and 1 are "
-            "taken as well; floats are not, since they are in use with several "
-            f"meanings). Received: {name} of dtype {dtype}"
+            f"`{name}` must be a bool tensor, True = may attend. Integers 0 and 1 are "
+            "also accepted; floats are not, because libraries disagree on their "
+            f"meaning. Received: {name} of dtype {dtype}"
         )
 
 
-def _as_ids(ids):
+def _as_ids(ids: Tensor) -> Tensor:
     ids = ops.convert_to_tensor(ids)
     check(segment_ids=ids)
     return ops.cast(ids, "int32")
 
 
-def _as_bool(name, mask, shapes):
+def _as_bool(name: str, mask: Tensor, shapes: dict[int, str]) -> Tensor:
     mask = ops.convert_to_tensor(mask)
     _check_rank(name, mask, shapes)
     _check_dtype(name, mask)

@@ -1,33 +1,44 @@
-"""Rules over query and key positions, and the positions they are read at."""
+"""Query and key positions, and functions that are evaluated at them."""
 
+import collections.abc
 import dataclasses
 import typing
 
+import numpy as np
 from keras import ops
 
-__all__ = ["Blocks", "Held", "Rule", "Span"]
+from keras_attn._types import Tensor
+
+__all__ = ["Blocks", "CachedPositions", "PositionFunction", "Span"]
 
 
 class Span(typing.NamedTuple):
-    """A run of consecutive positions.
+    """A range of consecutive positions.
 
     Attributes:
-        start: first position, a Python int or an int32 scalar tensor.
-        length: number of positions, a Python int or an int32 scalar tensor.
+        start: The first position, an int or an int32 scalar tensor.
+        length: The number of positions, an int or an int32 scalar tensor.
+
+    Example:
+        >>> import keras
+        >>> from keras_attn.ops import masks
+        >>> positions = masks.Span(start=3, length=4).positions()
+        >>> keras.ops.convert_to_numpy(positions).tolist()
+        [3, 4, 5, 6]
     """
 
-    start: typing.Any
-    length: typing.Any
+    start: int | Tensor
+    length: int | Tensor
 
-    def positions(self):
-        """The positions as an int32 tensor of shape `(length,)`."""
+    def positions(self) -> Tensor:
+        """Return the positions, int32 `(length,)`."""
         return ops.arange(self.length, dtype="int32") + self.start
 
-    def of(self, tensor, axis):
-        """The slice of `tensor` at these positions of `axis`.
+    def take(self, tensor: Tensor, axis: int) -> Tensor:
+        """Return the slice of `tensor` at these positions of `axis`.
 
-        Positions past its end, which the last of several blocks may have, give its
-        last entry.
+        The last of several blocks may extend past the end of the axis: at positions
+        past the end, the last entry of the axis is repeated.
         """
         if isinstance(self.start, int) and self.start == 0:
             length = tensor.shape[axis]
@@ -37,38 +48,39 @@ class Span(typing.NamedTuple):
         return ops.take(tensor, ops.minimum(self.positions(), last), axis=axis)
 
 
-class Held(typing.NamedTuple):
-    """Positions in any order, as those of the entries of a cache.
+class CachedPositions(typing.NamedTuple):
+    """The positions of the entries of a KV cache, in any order.
 
     Attributes:
-        where: int32 tensor `(length,)`, the position of each entry.
+        values: int32 `(length,)`, the position of each entry.
     """
 
-    where: typing.Any
+    values: Tensor
 
-    def positions(self):
-        """The positions as an int32 tensor of shape `(length,)`."""
-        return self.where
+    def positions(self) -> Tensor:
+        """Return the positions, int32 `(length,)`."""
+        return self.values
 
-    def of(self, tensor, axis):
-        """`tensor` itself: it is held in the same order."""
+    def take(self, tensor: Tensor, axis: int) -> Tensor:
+        """Return `tensor` unchanged: it is cached in the same order."""
         return tensor
 
 
 class Blocks(typing.NamedTuple):
-    """Runs of consecutive positions, all of one size, that follow one another.
+    """Consecutive blocks of positions, all of the same size.
 
     Attributes:
-        starts: `(n,)` ints, an array of NumPy where they are known, else a tensor.
-        size: int.
+        starts: ints `(n,)`, the first position of each block: a NumPy array if they are
+            known, otherwise a tensor.
+        size: The number of positions in a block.
     """
 
-    starts: typing.Any
+    starts: np.ndarray | Tensor
     size: int
 
     @property
-    def count(self):
-        """How many there are, an int where it is known."""
+    def num_blocks(self) -> int | Tensor:
+        """Number of blocks, an int if it is known."""
         return (
             ops.shape(self.starts)[0]
             if ops.is_tensor(self.starts)
@@ -76,61 +88,60 @@ class Blocks(typing.NamedTuple):
         )
 
     @property
-    def last(self):
-        """Last position of each."""
+    def last(self) -> np.ndarray | Tensor:
+        """Last position of each block."""
         return self.starts + (self.size - 1)
 
-    def extremes(self, values):
-        """Least and largest of the values in each block.
+    def min_max(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the minimum and the maximum of the values in each block.
 
         Args:
-            values: ints or bools `(B, L)`, of these positions, or of fewer.
+            values: ints or bools `(B, L)`, the values of the positions 0 to L - 1. The
+                last one is repeated for the positions past the end.
 
         Returns:
-            A pair of int32 tensors `(B, n)`.
+            Two int32 tensors `(B, n)`.
         """
         values = ops.cast(values, "int32")
-        count = self.count
+        count = self.num_blocks
         last = ops.shape(values)[1] - 1
-        where = ops.arange(count * self.size, dtype="int32")
-        values = ops.take(values, ops.minimum(where, last), axis=1)
+        positions = ops.arange(count * self.size, dtype="int32")
+        values = ops.take(values, ops.minimum(positions, last), axis=1)
         values = ops.reshape(values, (-1, count, self.size))
         return ops.min(values, axis=2), ops.max(values, axis=2)
 
 
-class Rule:
-    """Base of what says something of each pair of a query and a key position.
+class PositionFunction:
+    """Base class of functions of pairs of a query position and a key position.
 
-    Rules are frozen dataclasses. What they hold may be tensors, which a gradient must
-    see as arguments: they can be taken out and put back.
+    Subclasses are frozen dataclasses. Their fields may be tensors. A custom gradient
+    requires these as arguments, so they can be extracted and replaced.
     """
 
-    def evaluate(self, query, key):
-        """The rule over two spans.
-
-        Args:
-            query: `Span` of T query positions.
-            key: `Span` or `Held` of S key positions.
+    def evaluate(self, query: Span, key: "Span | CachedPositions") -> Tensor:
+        """Return the function of all pairs of T query and S key positions.
 
         Returns:
-            A tensor that broadcasts to `(batch, heads, T, S)`.
+            A tensor that broadcasts to `(B, N, T, S)`.
         """
         raise NotImplementedError
 
-    def tensors(self):
-        """The tensors that the rule holds, as a list."""
-        found = []
-        self._map_tensors(found.append)
-        return found
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors in the fields."""
+        tensors = []
+        self._map_tensors(tensors.append)
+        return tensors
 
-    def with_tensors(self, tensors):
-        """A rule that holds `tensors` in the place of `self.tensors()`."""
-        left = iter(tensors)
-        return self._map_tensors(lambda _: next(left))
+    def with_tensors(self, tensors: collections.abc.Iterable[Tensor]) -> typing.Self:
+        """Return a copy in which `tensors` replace those of `self.tensors()`."""
+        remaining = iter(tensors)
+        return self._map_tensors(lambda _: next(remaining))
 
-    def _map_tensors(self, function):
-        def mapped(value):
-            if isinstance(value, Rule):
+    def _map_tensors(
+        self, function: collections.abc.Callable[[Tensor], Tensor]
+    ) -> typing.Self:
+        def mapped(value: typing.Any) -> typing.Any:
+            if isinstance(value, PositionFunction):
                 return value._map_tensors(function)
             if isinstance(value, tuple):
                 return tuple(map(mapped, value))
@@ -138,6 +149,6 @@ class Rule:
 
         values = {
             field.name: mapped(getattr(self, field.name))
-            for field in dataclasses.fields(self)
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
         }
-        return dataclasses.replace(self, **values)
+        return dataclasses.replace(self, **values)  # pyright: ignore[reportArgumentType,reportReturnType]

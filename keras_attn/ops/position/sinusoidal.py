@@ -1,51 +1,66 @@
-"""Functions of the position alone."""
+"""Sinusoids of positions, and positions in packed sequences."""
 
 from keras import ops
+
+from keras_attn._types import Tensor
 
 __all__ = ["segment_positions", "sinusoids"]
 
 
-def segment_positions(segments):
-    """Positions that start again at zero with each segment.
+def segment_positions(segment_ids: Tensor) -> Tensor:
+    """Return positions that restart at zero in each segment of packed sequences.
 
     Args:
-        segments: int tensor `(B, T)`, the same number for neighbours of one segment.
+        segment_ids: int `(B, T)`; neighbors of the same segment have the same id.
 
     Returns:
-        An int32 tensor `(B, T)`, as position layers take it for `positions`.
+        int32 `(B, T)`, the `positions` argument of position layers.
 
     Example:
-        >>> segment_positions([[1, 1, 1, 2, 2, 0]])
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import segment_positions
+        >>> positions = segment_positions(np.array([[1, 1, 1, 2, 2, 0]]))
+        >>> keras.ops.convert_to_numpy(positions).tolist()
         [[0, 1, 2, 0, 1, 0]]
     """
-    segments = ops.convert_to_tensor(segments)
-    place = ops.arange(ops.shape(segments)[1], dtype="int32")
-    is_first = ops.not_equal(segments[:, 1:], segments[:, :-1])
-    starts = ops.where(is_first, place[1:], 0)
+    segment_ids = ops.convert_to_tensor(segment_ids)
+    positions = ops.arange(ops.shape(segment_ids)[1], dtype="int32")
+    is_first = ops.not_equal(segment_ids[:, 1:], segment_ids[:, :-1])
+    starts = ops.where(is_first, positions[1:], 0)
     starts = ops.concatenate([ops.zeros_like(starts[:, :1]), starts], axis=1)
-    return place - ops.associative_scan(ops.maximum, starts, axis=1)
+    return positions - ops.associative_scan(ops.maximum, starts, axis=1)
 
 
-def sinusoids(positions, dim, max_wavelength=10000, interleaved=True):
-    """Sine and cosine of the position at geometrically growing wavelengths.
+def sinusoids(
+    positions: Tensor,
+    dim: int,
+    max_wavelength: float = 10000,
+    interleaved: bool = True,
+) -> Tensor:
+    """Return sines and cosines of positions at geometrically growing wavelengths.
 
-    Channel pair `i` turns with the angle `position / max_wavelength ** (2 i / dim)`.
-    Computed in float32 whatever the inputs: in half precision neighbouring positions
-    past a few hundred become equal.
+    The angle of feature pair `i` is `position / max_wavelength ** (2 i / dim)`. It is
+    computed in float32 for all dtypes: in half precision, neighboring positions above a
+    few hundred are equal.
 
     Args:
-        positions: int or float tensor of any shape.
-        dim: number of channels, a positive int; odd ones end on a sine.
-        max_wavelength: the longest wavelength, over 2 pi.
-        interleaved: True gives sin, cos, sin, cos, ... (the paper's layout); False
-            gives all sines, then all cosines.
+        positions: ints or floats of any shape.
+        dim: Number of features, a positive int; an odd number ends with a sine.
+        max_wavelength: The longest wavelength, divided by 2 pi.
+        interleaved: True: sin, cos, sin, cos, ... as in the paper; False: all sines,
+            then all cosines.
 
     Returns:
-        A float32 tensor of shape `(*positions.shape, dim)`.
+        float32 `(*positions.shape, dim)`.
 
     Example:
-        >>> sinusoids(keras.ops.arange(50), 512).shape
-        (50, 512)
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_attn.ops import sinusoids
+        >>> values = keras.ops.convert_to_numpy(sinusoids(np.arange(2), 4))
+        >>> values.round(2).tolist()[0]
+        [0.0, 1.0, 0.0, 1.0]
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.5
@@ -58,6 +73,6 @@ def sinusoids(positions, dim, max_wavelength=10000, interleaved=True):
     sines, cosines = ops.sin(angles), ops.cos(angles)
     if not interleaved:
         return ops.concatenate([sines, cosines], axis=-1)[..., :dim]
-    pairs_last = ops.stack([sines, cosines], axis=-1)
+    stacked = ops.stack([sines, cosines], axis=-1)
     shape = (*ops.shape(positions), 2 * pairs)
-    return ops.reshape(pairs_last, shape)[..., :dim]
+    return ops.reshape(stacked, shape)[..., :dim]

@@ -1,1 +1,1 @@
-"""Pipelines from texts to batches of token ids."""
+"""`tf.data` pipelines from texts to batches of token ids."""

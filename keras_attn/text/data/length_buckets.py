@@ -1,25 +1,28 @@
-"""Batches of examples of similar length: plain index arithmetic, no tensors."""
+"""Batches of examples of similar length: index arithmetic in NumPy."""
+
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def boundaries_up_to(longest):
-    """A few lengths, each about half as long again as the one before it."""
+def default_boundaries(max_length: int) -> list[int]:
+    """Return increasing lengths up to `max_length`, each about 1.5 times the last."""
     lengths = []
     length = 8
-    while length < longest:
+    while length < max_length:
         lengths.append(length)
         length = max(length + 8, int(length * 1.5) // 8 * 8)
-    return [*lengths, longest]
+    return [*lengths, max_length]
 
 
 class Buckets:
-    """Groups examples by length, so that a batch needs little padding.
+    """Groups of examples of similar length, so that batches need little padding.
 
-    An example is put in the first bucket whose boundary it fits. Examples left over
-    when a bucket's last batch is not full move on to the next longer bucket in use, so
-    that at most one batch, of the longest bucket, is not full: every bucket has one
-    shape, which XLA compiles once.
+    An example belongs to the first bucket whose boundary is not below its length. The
+    examples that do not fill the last batch of a bucket move to the next longer bucket
+    in use. Therefore at most one batch, of the longest bucket, is smaller than the
+    others, and each bucket has a single shape, which XLA compiles once.
 
     Args:
         lengths: int array `(N,)`, none above the last boundary.
@@ -27,33 +30,54 @@ class Buckets:
         batch_sizes: The batch size of each bucket.
     """
 
-    def __init__(self, lengths, boundaries, batch_sizes):
+    def __init__(
+        self, lengths: ArrayLike, boundaries: Sequence[int], batch_sizes: Sequence[int]
+    ) -> None:
         self._bucket_of = np.searchsorted(boundaries, lengths)
-        self._sizes = batch_sizes
-        self._used = np.unique(self._bucket_of).tolist()
+        self._batch_sizes = batch_sizes
+        self._used: list[int] = np.unique(self._bucket_of).tolist()
 
-    def batches(self, order):
-        """Lists `(bucket, example numbers)`, in the order in which batches fill up."""
+    def batches(self, order: ArrayLike) -> list[tuple[int, np.ndarray]]:
+        """Group the examples into batches.
+
+        Args:
+            order: int array `(N,)`, a permutation of the indices of the examples.
+
+        Returns:
+            A list of `(bucket, indices)`, in the order in which `order` fills the
+            batches.
+        """
         order = np.asarray(order)
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
         bucket_in_order = self._bucket_of[order]
-        left = np.empty(0, np.int64)
-        filled = []
+        remainder = np.empty(0, np.int64)
+        full_batches = []
         for bucket in self._used:
-            own = np.concatenate([left, order[bucket_in_order == bucket]])
-            own = own[np.argsort(place[own])]
-            size = self._sizes[bucket]
-            full = len(own) - len(own) % size
-            filled += [(bucket, own[i : i + size]) for i in range(0, full, size)]
-            left = own[full:]
-        filled.sort(key=lambda batch: place[batch[1][-1]])
-        return filled + [(self._used[-1], left)] * bool(len(left))
+            members = np.concatenate([remainder, order[bucket_in_order == bucket]])
+            members = members[np.argsort(position[members])]
+            size = self._batch_sizes[bucket]
+            end = len(members) - len(members) % size
+            full_batches += [
+                (bucket, members[i : i + size]) for i in range(0, end, size)
+            ]
+            remainder = members[end:]
+        full_batches.sort(key=lambda batch: position[batch[1][-1]])
+        return full_batches + [(self._used[-1], remainder)] * bool(len(remainder))
 
 
-def padded(rows, width, padding_id):
-    """int rows of different lengths as one int32 array `(B, width)`, padding last."""
-    lengths = np.array([len(row) for row in rows])
-    result = np.full((len(rows), width), padding_id, np.int32)
-    result[np.arange(width) < lengths[:, None]] = np.concatenate(rows)
+def pad(sequences: Sequence[np.ndarray], length: int, padding_id: int) -> np.ndarray:
+    """Stack sequences of different lengths, padded at the end.
+
+    Args:
+        sequences: int arrays, `B` of them.
+        length: Length to pad to.
+        padding_id: The value of the padding.
+
+    Returns:
+        int32 array `(B, length)`.
+    """
+    lengths = np.array([len(sequence) for sequence in sequences])
+    result = np.full((len(sequences), length), padding_id, np.int32)
+    result[np.arange(length) < lengths[:, None]] = np.concatenate(sequences)
     return result

@@ -1,53 +1,71 @@
-"""Sentence pairs, from a file or from the user's own iterable."""
+"""Sentence pairs from a file or an iterable."""
 
 import gzip
 import logging
 import os
 import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
 _log = logging.getLogger("keras_attn")
 
+Pair = tuple[str, str]
 
-def read_pairs(path, source_column=0, target_column=1, on_bad="raise"):
-    """Reads sentence pairs from a tab-separated file, plain or gzipped.
+
+def read_pairs(
+    path: str | os.PathLike[str],
+    source_column: int = 0,
+    target_column: int = 1,
+    on_bad: Literal["raise", "skip"] = "raise",
+) -> list[Pair]:
+    """Read sentence pairs from a tab-separated file, plain or gzipped.
 
     The file has no header and no quoting: a tab always ends a column. Columns other
-    than the two asked for are ignored. Lines end with `\\n` or `\\r\\n`.
+    than the two given ones are ignored. Lines end with `\\n` or `\\r\\n`.
 
     Args:
-        path: Path of the file, UTF-8. One that ends in `.gz` or begins like a gzip file
-            is unpacked.
-        source_column: Number of the source column, from 0.
-        target_column: Number of the target column, from 0.
-        on_bad: What to do with a line that is not UTF-8, lacks a column or has an empty
-            side: `"raise"`, or `"skip"`, which logs how many and which.
+        path: Path of the file, UTF-8. It is decompressed if its name ends in `.gz` or
+            it begins with the magic number of gzip.
+        source_column: Index of the source column, from 0.
+        target_column: Index of the target column, from 0.
+        on_bad: Treatment of a line that is not UTF-8, lacks a column or has an empty
+            side: `"raise"` an error, or `"skip"` it and log the number of skipped lines
+            and the first of them.
 
     Returns:
         A list of `(source, target)`, both `str`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is empty or no whole gzip file; with the line number, if
-            a line is bad; if all lines are skipped.
+        FileNotFoundError: If the file does not exist.
+        IsADirectoryError: If `path` is a folder.
+        ValueError: If the file is empty or a damaged gzip file, if a line is bad (the
+            error contains its number), or if all lines are skipped.
 
     Example:
-        pairs = read_pairs("train.tsv.gz")
+        >>> import pathlib, tempfile
+        >>> from keras_attn.text import read_pairs
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "pairs.tsv")
+        ...     _ = path.write_text("a cat\\tune chatte\\na dog\\tun chien\\n")
+        ...     pairs = read_pairs(path)
+        >>> pairs
+        [('a cat', 'une chatte'), ('a dog', 'un chien')]
     """
     for name, column in (("source", source_column), ("target", target_column)):
         if isinstance(column, bool) or not isinstance(column, int) or column < 0:
             raise ValueError(
-                f"Expected {name}_column to be a whole number of at least 0. "
+                f"Expected {name}_column to be an integer of at least 0. "
                 f"Received: {name}_column={column!r}"
             )
     path = os.fspath(path)
-    lines = _lines(path)
+    lines = _read_lines(path)
     if not lines:
         raise ValueError(
-            f"Expected a file with sentence pairs, found it empty. Received: "
+            f"Expected a file with sentence pairs, but it is empty. Received: "
             f"path={path!r}"
         )
 
-    def parse(line):
+    def parse(line: bytes) -> tuple[Pair | None, str | None]:
         try:
             columns = line.decode("utf-8").split("\t")
         except UnicodeDecodeError:
@@ -57,20 +75,30 @@ def read_pairs(path, source_column=0, target_column=1, on_bad="raise"):
             return None, f"has only {count}, separated by tabs"
         return (columns[source_column], columns[target_column]), None
 
-    return _keep_good(map(parse, lines), "line", f"path={path!r}", on_bad, first=1)
+    return _filter_pairs(map(parse, lines), "line", f"path={path!r}", on_bad, first=1)
 
 
-def checked_pairs(pairs, on_bad="raise"):
-    """The same for an iterable of `(source, target)`; problems are named by index."""
+def validate_pairs(
+    pairs: Iterable[Any], on_bad: Literal["raise", "skip"] = "raise"
+) -> list[Pair]:
+    """Return the pairs of an iterable of `(source, target)`.
 
-    def parse(pair):
+    Args:
+        pairs: Iterable of two `str` each.
+        on_bad: As in `read_pairs`; pairs are identified by their index.
+
+    Raises:
+        ValueError: If a pair is bad, or no pair is left.
+    """
+
+    def parse(pair: Any) -> tuple[Pair | None, str | None]:
         if (
             not isinstance(pair, list | tuple)
             or len(pair) != 2
             or not all(isinstance(side, str) for side in pair)
         ):
             return None, f"is not two str but {pair!r:.60}"
-        return tuple(pair), None
+        return (pair[0], pair[1]), None
 
     try:
         parsed = map(parse, pairs)
@@ -79,17 +107,18 @@ def checked_pairs(pairs, on_bad="raise"):
             "Expected pairs as a path or as an iterable of (source, target). "
             f"Received: pairs={pairs!r:.60}"
         ) from None
-    return _keep_good(parsed, "pair", "pairs", on_bad, first=0)
+    return _filter_pairs(parsed, "pair", "pairs", on_bad, first=0)
 
 
-def _lines(path):
+def _read_lines(path: str) -> list[bytes]:
+    """Return the lines of a plain or gzipped file, without line ends."""
     if not os.path.exists(path):
         raise FileNotFoundError(
-            f"Expected a file with sentence pairs, found none. Received: path={path!r}"
+            f"Expected an existing file with sentence pairs. Received: path={path!r}"
         )
     if os.path.isdir(path):
         raise IsADirectoryError(
-            f"Expected a file with sentence pairs, found a folder. "
+            f"Expected a file with sentence pairs, but it is a folder. "
             f"Received: path={path!r}"
         )
     with open(path, "rb") as file:
@@ -99,7 +128,7 @@ def _lines(path):
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(
-                f"Expected a whole gzip file, found it damaged ({error}). "
+                f"Expected a complete gzip file, but it is damaged ({error}). "
                 f"Received: path={path!r}"
             ) from error
     content = content.removeprefix(b"\xef\xbb\xbf")
@@ -109,35 +138,50 @@ def _lines(path):
     return [line.removesuffix(b"\r") for line in lines]
 
 
-def _keep_good(parsed, unit, received, on_bad, first):
-    """Keeps the pairs without a problem; raises or logs those with one."""
+def _filter_pairs(
+    parsed: Iterator[tuple[Pair | None, str | None]],
+    unit: Literal["line", "pair"],
+    received: str,
+    on_bad: str,
+    first: int,
+) -> list[Pair]:
+    """Return the valid pairs; raise an error for the others, or log them.
+
+    Args:
+        parsed: Tuples `(pair, problem)`, one of which is None.
+        unit: The unit of the numbers in messages.
+        received: The description of the pairs in error messages.
+        on_bad: `"raise"` or `"skip"`.
+        first: The number of the first pair.
+    """
     if on_bad not in ("raise", "skip"):
         raise ValueError(
             f"Expected on_bad to be 'raise' or 'skip'. Received: on_bad={on_bad!r}"
         )
-    good, bad = [], []
+    valid, skipped = [], []
     for number, (pair, problem) in enumerate(parsed, first):
         if pair:
             empty = [
-                n
-                for n, s in zip(("source", "target"), pair, strict=True)
-                if not s.strip()
+                name
+                for name, sentence in zip(("source", "target"), pair, strict=True)
+                if not sentence.strip()
             ]
             problem = f"has an empty {empty[0]} side" if empty else None
         if problem is None:
-            good.append(pair)
+            valid.append(pair)
         elif on_bad == "raise":
             raise ValueError(
-                f"Expected two sentences a {unit}, but {unit} {number} {problem}. "
+                f"Expected two sentences per {unit}, but {unit} {number} {problem}. "
                 f"Received: {received}"
             )
         else:
-            bad.append(f"{unit} {number} {problem}")
-    if bad:
-        shown = "; ".join(bad[:5]) + ("; ..." if len(bad) > 5 else "")
-        _log.warning("Skipped %d of %d: %s", len(bad), len(good) + len(bad), shown)
-    if not good:
+            skipped.append(f"{unit} {number} {problem}")
+    if skipped:
+        shown = "; ".join(skipped[:5]) + ("; ..." if len(skipped) > 5 else "")
+        total = len(valid) + len(skipped)
+        _log.warning("Skipped %d of %d: %s", len(skipped), total, shown)
+    if not valid:
         raise ValueError(
-            f"Expected at least one sentence pair, found none. Received: {received}"
+            f"Expected at least one sentence pair. Received: {received} without any"
         )
-    return good
+    return valid

@@ -1,1 +1,1 @@
-"""Tokenizers of published models, read from their folders."""
+"""Tokenizers of published models, loaded from the folders of the models."""

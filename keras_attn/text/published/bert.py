@@ -1,15 +1,19 @@
-"""WordPiece as published with BERT, to the id."""
+"""WordPiece tokenizer of published BERT models."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_attn._types import Tensor
 from keras_attn.text.tokenizers.tokenizer import UNKNOWN_TEXT, Tokenizer
 from keras_attn.text.tokenizers.word_piece import join_pieces
 
-# A longer word is unknown as a whole.
-LONGEST_WORD = 100
+# A word with more characters is tokenized to the unknown token.
+MAX_WORD_LENGTH = 100
 _SPACE = r"[\t\n\r\pZ]"
-_DROPPED = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
+_REMOVED = r"[\p{Cc}\p{Cf}\p{Co}\x{FFFD}]"
 _PUNCTUATION = r"[\pP$+<=>^`|~]"
 _CHINESE = (
     r"[\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}"
@@ -18,62 +22,73 @@ _CHINESE = (
 
 
 class BertTokenizer(Tokenizer):
-    """Subwords with the vocabulary of a published BERT model.
+    """Tokenizer of subwords with the vocabulary of a published BERT model.
 
-    Gives the ids of the `BertTokenizer` of `transformers`, with two exceptions: text
-    that spells a special token, such as `[SEP]`, is cut as any other text is; and of
-    some characters that Unicode got after 2015, accents and punctuation are told by
-    what they are now.
+    The ids are those of the `BertTokenizer` of `transformers`, with two exceptions. The
+    string of a special token in a text, such as `[SEP]`, is tokenized as ordinary text.
+    For some characters that were added to Unicode after 2015, accents and punctuation
+    are classified by a newer version of Unicode.
 
-    Korean words stay whole where accents are kept. Where they are stripped, syllables
-    are broken up into their letters, as `transformers` does. `detokenize` as in
+    Korean words stay intact if accents are kept. If accents are stripped, syllables are
+    decomposed into their letters, as in `transformers`. `detokenize` works as in
     `WordPieceTokenizer`.
 
     Args:
         vocabulary: List of distinct `str`, by id.
         special_ids: Dict of the special ids, see `Tokenizer.special_ids`.
-        lower_case: Whether texts are put in lower case.
-        strip_accents: Whether accents are taken off; None: in lower case only.
+        lower_case: Whether to convert texts to lower case.
+        strip_accents: Whether to strip accents. Default: the value of `lower_case`.
         split_chinese: Whether each Chinese character is a word.
 
-    References:
+    Raises:
+        ValueError: If the tokens are not distinct or one of them is empty.
+
+    Reference:
         Devlin et al., 2019, BERT, https://arxiv.org/abs/1810.04805
 
     Example:
-        tokenizer = load_published_tokenizer("all-MiniLM-L6-v2")
-        tokenizer.pieces("A café", add_start=True)  # ["[CLS]", "a", "cafe"]
+        >>> from keras_attn.text import BertTokenizer
+        >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cafe", "##s"]
+        >>> special_ids = {"start_token_id": 2, "end_token_id": 3}
+        >>> tokenizer = BertTokenizer(vocabulary, special_ids)
+        >>> tokenizer.pieces("A café", add_start=True, add_end=True)
+        ['[CLS]', 'a', 'cafe', '[SEP]']
+        >>> tokenizer.detokenize(tokenizer.tokenize(["a cafes"])).numpy().tolist()
+        [b'a cafes']
     """
 
     def __init__(
         self,
-        vocabulary,
-        special_ids,
-        lower_case=True,
-        strip_accents=None,
-        split_chinese=True,
-    ):
+        vocabulary: Iterable[str],
+        special_ids: Mapping[str, int | None],
+        lower_case: bool = True,
+        strip_accents: bool | None = None,
+        split_chinese: bool = True,
+    ) -> None:
         super().__init__(vocabulary, special_ids)
         if len(set(self.tokens())) < self.vocabulary_size or "" in self.tokens():
             raise ValueError(
-                "Expected a vocabulary of distinct str, none of them empty. Received: "
+                "Expected a vocabulary of distinct, non-empty str. Received: "
                 f"vocabulary={self.tokens()[:6]}..."
             )
         self.lower_case = bool(lower_case)
         self.strip_accents = strip_accents
         self.split_chinese = bool(split_chinese)
-        self._unknown = self.id_to_token(self.unknown_id)
+        unknown_id = cast(int, self.unknown_id)
+        self._unknown = self.id_to_token(unknown_id)
         self._pieces = tf_text.FastWordpieceTokenizer(
             self.tokens(),
-            token_out_type=tf.int32,
+            token_out_type=tf.int32,  # pyright: ignore[reportArgumentType]
             unknown_token=self._unknown,
-            max_bytes_per_word=4 * LONGEST_WORD,
+            max_bytes_per_word=4 * MAX_WORD_LENGTH,
             no_pretokenization=True,
         )
         texts = self.tokens()
-        texts[self.unknown_id] = UNKNOWN_TEXT
+        texts[unknown_id] = UNKNOWN_TEXT
         self._texts = tf.constant(texts)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, JSON serializable."""
         return {
             "vocabulary": self.tokens(),
             "special_ids": self.special_ids,
@@ -82,17 +97,18 @@ class BertTokenizer(Tokenizer):
             "split_chinese": self.split_chinese,
         }
 
-    def _encode(self, texts):
-        texts = tf.strings.regex_replace(self._normalized(texts), _PUNCTUATION, r" \0 ")
+    def _encode(self, texts: Tensor) -> tf.RaggedTensor:
+        texts = tf.strings.regex_replace(self._normalize(texts), _PUNCTUATION, r" \0 ")
         words = tf.strings.split(texts)
         length = tf.strings.length(words.values, unit="UTF8_CHAR")
-        known = tf.where(length > LONGEST_WORD, self._unknown, words.values)
-        ids = self._pieces.tokenize(known).with_row_splits_dtype(words.row_splits.dtype)
+        values = tf.where(length > MAX_WORD_LENGTH, self._unknown, words.values)
+        ids = self._pieces.tokenize(values)
+        ids = ids.with_row_splits_dtype(words.row_splits.dtype)
         return words.with_values(ids).merge_dims(1, 2)
 
-    def _normalized(self, texts):
+    def _normalize(self, texts: Tensor) -> Tensor:
         texts = tf.strings.regex_replace(texts, _SPACE, " ")
-        texts = tf.strings.regex_replace(texts, _DROPPED, "")
+        texts = tf.strings.regex_replace(texts, _REMOVED, "")
         if self.split_chinese:
             texts = tf.strings.regex_replace(texts, _CHINESE, r" \0 ")
         strip = self.lower_case if self.strip_accents is None else self.strip_accents
@@ -100,10 +116,10 @@ class BertTokenizer(Tokenizer):
             texts = tf_text.normalize_utf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
         if self.lower_case:
-            # The one letter whose lower case depends on what is around it.
+            # The only letter whose lower case depends on its neighbors.
             texts = tf.strings.regex_replace(texts, "Σ", "σ")
             texts = tf.strings.lower(texts, encoding="utf-8")
         return texts
 
-    def _decode(self, ids):
+    def _decode(self, ids: tf.RaggedTensor) -> Tensor:
         return join_pieces(tf.gather(self._texts, ids))

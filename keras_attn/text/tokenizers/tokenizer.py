@@ -1,14 +1,18 @@
-"""The interface that all tokenizers share."""
+"""Base class of all tokenizers."""
 
 import hashlib
 import json
+import os
 import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
+from keras_attn._types import Tensor
 from keras_attn.text.tokenizers import token_ids, tokenizer_file
 
-# What an unknown token becomes in detokenized text.
+# The text of an unknown token after detokenization.
 UNKNOWN_TEXT = "⁇"
 _SPECIAL_IDS = (
     "padding_id",
@@ -20,30 +24,63 @@ _SPECIAL_IDS = (
 
 
 class Tokenizer(tf.Module):
-    """Base class: strings to int32 token ids and back.
+    """Base class of tokenizers: strings to int32 token ids and back.
 
-    Everything runs eagerly, inside `tf.function`, inside a `tf.data` pipeline and
-    inside a SavedModel. To export one, make it an attribute of the `tf.Module` that is
-    saved. `keras.utils.set_random_seed` and `tf.random.set_seed` do it no harm.
+    All methods work eagerly, inside `tf.function`, inside a `tf.data` pipeline and
+    inside a SavedModel. To export a tokenizer, make it an attribute of the `tf.Module`
+    that is saved. `keras.utils.set_random_seed` and `tf.random.set_seed` do not affect
+    it.
 
-    The special ids are the same in every tokenizer that is trained here: `padding_id`
-    0, `unknown_id` 1, `start_token_id` 2, `end_token_id` 3. A published one has its
-    own; several may be the same id, and `unknown_id` be None. `source_start_id` is what
-    begins each text that an encoder reads for a decoder, as BART's does; None where
-    nothing does, as in those trained here. No input text is ever tokenized to the
-    padding, start or end id, not even one that spells such a token.
+    Tokenizers that are trained with this library have the same special ids:
+    `padding_id` 0, `unknown_id` 1, `start_token_id` 2, `end_token_id` 3. The tokenizer
+    of a published model has the ids of that model; several of them may be equal, and
+    `unknown_id` may be None. `source_start_id` is the id at the start of each text that
+    is the input of an encoder in an encoder-decoder model, as in BART; it is None if
+    there is no such id, as in all tokenizers trained with this library. No text is ever
+    tokenized to the padding, start or end id, even if it contains the string of such a
+    token.
 
-    A subclass gives `_encode` (cleaned string `(N,)` to ragged int32 `(N, None)`),
-    `_decode` (the reverse, for ids without special ones), `get_config` and `train`.
+    A subclass implements `_encode` (valid UTF-8, string `(N,)`, to ragged int32
+    `(N, None)`), `_decode` (the reverse, for ids without special ones), `get_config`
+    and, if it can be trained, `train`.
+
+    Args:
+        tokens: Iterable of `str`, all tokens by id.
+        special_ids: Dict of special ids that differ from the defaults, as returned by
+            the attribute `special_ids`.
+
+    Attributes:
+        padding_id: `int`.
+        unknown_id: `int` or None.
+        start_token_id: `int`.
+        end_token_id: `int`.
+        source_start_id: `int` or None.
+
+    Example:
+        >>> from keras_attn.text import Tokenizer, WordTokenizer
+        >>> tokenizer = WordTokenizer.train(["a cat", "a dog"])
+        >>> isinstance(tokenizer, Tokenizer)
+        True
+        >>> tokenizer.tokens()
+        ['[PAD]', '[UNK]', '[START]', '[END]', 'a', 'cat', 'dog']
+        >>> ids = tokenizer.tokenize(["a dog", "dog"], add_end=True)
+        >>> ids.to_list()
+        [[4, 6, 3], [6, 3]]
+        >>> tokenizer.detokenize(ids).numpy().tolist()
+        [b'a dog', b'dog']
     """
 
-    padding_id = 0
-    unknown_id = 1
-    start_token_id = 2
-    end_token_id = 3
-    source_start_id = None
+    padding_id: int = 0
+    unknown_id: int | None = 1
+    start_token_id: int = 2
+    end_token_id: int = 3
+    source_start_id: int | None = None
 
-    def __init__(self, tokens, special_ids=None):
+    def __init__(
+        self,
+        tokens: Iterable[str],
+        special_ids: Mapping[str, int | None] | None = None,
+    ) -> None:
         super().__init__()
         for name, token_id in (special_ids or {}).items():
             setattr(self, name, token_id)
@@ -57,51 +94,58 @@ class Tokenizer(tf.Module):
             input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)],
             autograph=False,
         )
-        # A namespace, since `tf.Module` would wrap and track a list of tokens, and
-        # write functions into every SavedModel, where they are of no use.
+        # In a namespace, because `tf.Module` would wrap and track a list of tokens and
+        # write these functions into every SavedModel, which does not need them.
         self._untracked = types.SimpleNamespace(
             tokens=list(tokens), encode=encode, decode=decode
         )
 
     @classmethod
-    def train(cls, sentences, vocabulary_size, **options):
-        """Learns a vocabulary from an iterable of `str`. See the subclasses."""
+    def train(
+        cls, sentences: Iterable[str], vocabulary_size: int, **options: Any
+    ) -> Self:
+        """Train a tokenizer on an iterable of `str`; see the subclasses."""
         raise NotImplementedError
 
-    def get_config(self):
-        """The arguments that rebuild this tokenizer; fit for JSON."""
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, JSON serializable."""
         raise NotImplementedError
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return a tokenizer with the constructor's arguments in `config`."""
         return cls(**config)
 
     @property
-    def special_ids(self):
+    def special_ids(self) -> dict[str, int | None]:
         """Dict of the special ids, by the names of the attributes."""
         return {name: getattr(self, name) for name in _SPECIAL_IDS}
 
-    def check_export(self):
-        """Raise a ValueError where no SavedModel can hold this tokenizer."""
+    def check_export(self) -> None:
+        """Raise a ValueError if the tokenizer cannot be part of a SavedModel."""
 
     @property
-    def vocabulary_size(self):
-        """Number of ids, special ones included."""
+    def vocabulary_size(self) -> int:
+        """Number of ids, including the special ones."""
         return len(self._untracked.tokens)
 
     @property
-    def fingerprint(self):
-        """A hexadecimal digest, equal for tokenizers that do the same."""
+    def fingerprint(self) -> str:
+        """Hexadecimal digest, equal for tokenizers of the same class and config."""
         config = [type(self).__name__, self.get_config()]
         text = json.dumps(config, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def tokens(self):
-        """All tokens as a list of `str`, by id."""
+    def tokens(self) -> list[str]:
+        """Return all tokens as a list of `str`, by id."""
         return list(self._untracked.tokens)
 
-    def id_to_token(self, token_id):
-        """The token of one id, as `str`; ValueError for an unknown id."""
+    def id_to_token(self, token_id: int) -> str:
+        """Return the token of an id.
+
+        Raises:
+            ValueError: If the id is outside the vocabulary.
+        """
         token_id = int(token_id)
         if not 0 <= token_id < self.vocabulary_size:
             raise ValueError(
@@ -110,49 +154,77 @@ class Tokenizer(tf.Module):
             )
         return self._untracked.tokens[token_id]
 
-    def pieces(self, text, add_start=False, add_end=False):
-        """The tokens of one text as a list of `str`: labels for a plot."""
+    def pieces(
+        self, text: str | Tensor, add_start: bool = False, add_end: bool = False
+    ) -> list[str]:
+        """Return the tokens of a single text, for example as labels of a plot.
+
+        Args:
+            text: `str`, or a string tensor of rank 0.
+            add_start: Whether to begin with the start token.
+            add_end: Whether to finish with the end token.
+
+        Returns:
+            A list of `str`.
+
+        Raises:
+            ValueError: If `text` is a list of texts.
+        """
         ids = self.tokenize(text, add_start=add_start, add_end=add_end)
         if isinstance(ids, tf.RaggedTensor):
-            raise ValueError(f"Expected one text. Received: text={text!r}")
+            raise ValueError(f"Expected a single text. Received: text={text!r}")
         return [self._untracked.tokens[i] for i in ids.numpy()]
 
     @tf.autograph.experimental.do_not_convert
-    def tokenize(self, texts, add_start=False, add_end=False, max_length=None):
-        """Turns texts into token ids.
+    def tokenize(
+        self,
+        texts: str | bytes | Sequence[str | bytes] | Tensor,
+        add_start: bool = False,
+        add_end: bool = False,
+        max_length: int | None = None,
+    ) -> Tensor | tf.RaggedTensor:
+        """Convert texts to token ids.
 
         Args:
             texts: A list of `str`, or a string tensor of rank 1 or 0. Bytes that are
-                not UTF-8 are read as U+FFFD.
-            add_start: Put `start_token_id` before each text.
-            add_end: Put `end_token_id` after each text.
-            max_length: The most tokens of a text, start and end included: more are cut
-                off before its end. None for all.
+                not valid UTF-8 are read as U+FFFD.
+            add_start: Whether to prepend `start_token_id` to each text.
+            add_end: Whether to append `end_token_id` to each text.
+            max_length: Maximum number of tokens per text, including start and end.
+                Longer texts are truncated before the end token. None for no limit.
 
         Returns:
-            A `tf.RaggedTensor`, int32 `(N, None)`; for one text an int32 tensor
+            A `tf.RaggedTensor`, int32 `(N, None)`; for a single text an int32 tensor
             `(T,)`.
 
         Raises:
-            ValueError: If `texts` has another rank or is not text, or `max_length`
-                leaves no room beside start and end.
+            ValueError: If `texts` is not text or has a rank above 1, or if `max_length`
+                is less than the number of added tokens.
+
+        Example:
+            >>> from keras_attn.text import CharacterTokenizer
+            >>> tokenizer = CharacterTokenizer.train(["abc"])
+            >>> tokenizer.tokenize(["abc", "b"], add_end=True, max_length=3).to_list()
+            [[4, 5, 3], [5, 3]]
+            >>> tokenizer.tokenize("b", add_start=True).numpy().tolist()
+            [2, 5]
         """
-        num_beside = int(add_start) + int(add_end)
-        if max_length is not None and max_length < num_beside:
+        num_special = int(add_start) + int(add_end)
+        if max_length is not None and max_length < num_special:
             raise ValueError(
-                f"Expected max_length to be at least {num_beside}, for start and end. "
+                f"Expected max_length to be at least {num_special}, for start and end. "
                 f"Received: {max_length=}"
             )
-        texts = token_ids.to_strings(texts)
-        rank = texts.shape.rank
-        rows = texts[tf.newaxis] if rank == 0 else texts
+        strings = token_ids.to_string_tensor(texts)
+        rank = strings.shape.rank
+        batch = strings[tf.newaxis] if rank == 0 else strings
         if tf.executing_eagerly():
-            ids = self._untracked.encode(rows)
+            ids = self._untracked.encode(batch)
         else:
-            ids = self._clean_and_encode(rows)
+            ids = self._clean_and_encode(batch)
         if max_length is not None:
-            ids = ids[:, : max_length - num_beside]
-        ids = token_ids.add_special(
+            ids = ids[:, : max_length - num_special]
+        ids = token_ids.add_special_ids(
             ids,
             start=self.start_token_id if add_start else None,
             end=self.end_token_id if add_end else None,
@@ -160,88 +232,116 @@ class Tokenizer(tf.Module):
         return ids.values if rank == 0 else ids
 
     @tf.autograph.experimental.do_not_convert
-    def detokenize(self, ids):
-        """Turns token ids into texts.
+    def detokenize(
+        self, ids: Sequence[Any] | Tensor | tf.RaggedTensor
+    ) -> Tensor | tf.RaggedTensor:
+        """Convert token ids to texts.
 
-        Padding and start ids are dropped; so is the first end id of a row, with
-        everything after it.
+        Padding and start ids are dropped. Each sequence is truncated at its first end
+        id.
 
         Args:
-            ids: Whole numbers: a `tf.RaggedTensor`, a padded dense tensor, or a list
-                of lists, `(..., T)`.
+            ids: Integers `(..., T)`: a `tf.RaggedTensor`, a padded dense tensor, or a
+                list of lists.
 
         Returns:
-            A string tensor `(...)`: for `(N, T)` one of `(N,)`, for `(T,)` a scalar.
+            A string tensor `(...)`: shape `(N,)` for ids `(N, T)`, a scalar for ids
+            `(T,)`. Ragged ids of a higher rank return a `tf.RaggedTensor`.
 
         Raises:
-            ValueError: If `ids` are not whole numbers, or one is outside the
-                vocabulary. In a graph such an id becomes the unknown token; where there
-                is none, it is dropped.
-        """
-        ids = token_ids.to_integers(ids)
-        if isinstance(ids, tf.RaggedTensor):
-            if ids.ragged_rank > 1 or ids.flat_values.shape.rank > 1:
-                return ids.with_values(self.detokenize(ids.values))
-            return self._detokenize_rows(ids.with_row_splits_dtype(tf.int64))
-        shape = tf.shape(ids)
-        # Not -1 for the rows: they cannot be inferred when the length is 0.
-        rows = tf.reshape(ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
-        texts = self._detokenize_rows(tf.RaggedTensor.from_tensor(rows))
-        texts = tf.reshape(texts, shape[:-1])
-        return tf.ensure_shape(texts, ids.shape[:-1])
+            ValueError: If `ids` are not integers, or an id is outside the vocabulary.
+                Inside a graph, such an id is read as the unknown token instead, or is
+                dropped if there is none.
 
-    def _detokenize_rows(self, ids):
-        ids = token_ids.strip_special(
+        Example:
+            >>> from keras_attn.text import CharacterTokenizer
+            >>> tokenizer = CharacterTokenizer.train(["abc"])
+            >>> ids = [[2, 4, 5, 3, 6], [6, 0, 0, 0, 0]]
+            >>> tokenizer.detokenize(ids).numpy().tolist()
+            [b'ab', b'c']
+        """
+        tensor = token_ids.to_id_tensor(ids)
+        if isinstance(tensor, tf.RaggedTensor):
+            if tensor.ragged_rank > 1 or tensor.flat_values.shape.rank > 1:
+                return tensor.with_values(self.detokenize(tensor.values))
+            return self._detokenize_ragged(tensor.with_row_splits_dtype(tf.int64))
+        shape = tf.shape(tensor)
+        # Not -1 for the first axis: it cannot be inferred if the length is 0.
+        sequences = tf.reshape(tensor, [tf.reduce_prod(shape[:-1]), shape[-1]])
+        sequences = tf.RaggedTensor.from_tensor(sequences)  # pyright: ignore[reportAttributeAccessIssue]
+        texts = tf.reshape(self._detokenize_ragged(sequences), shape[:-1])
+        return tf.ensure_shape(texts, tensor.shape[:-1])
+
+    def _detokenize_ragged(self, ids: tf.RaggedTensor) -> Tensor:
+        """Convert ragged int64 ids `(N, None)` to texts `(N,)`."""
+        ids = token_ids.strip_special_ids(
             ids, self.padding_id, self.start_token_id, self.end_token_id
         )
         size = self.vocabulary_size
-        outside = (ids.values < 0) | (ids.values >= size)
+        is_outside = (ids.values < 0) | (ids.values >= size)
         if not tf.executing_eagerly():
             if self.unknown_id is None:
-                ids = tf.ragged.boolean_mask(ids, ids.with_values(~outside))
+                ids = tf.ragged.boolean_mask(ids, ids.with_values(~is_outside))
                 return self._decode(tf.cast(ids, tf.int32))
-            known = tf.where(
-                outside, tf.constant(self.unknown_id, tf.int64), ids.values
+            values = tf.where(
+                is_outside, tf.constant(self.unknown_id, tf.int64), ids.values
             )
-            return self._decode(ids.with_values(tf.cast(known, tf.int32)))
-        bad = tf.boolean_mask(ids.values, outside)
-        if bad.shape[0]:
+            return self._decode(ids.with_values(tf.cast(values, tf.int32)))
+        outside = tf.boolean_mask(ids.values, is_outside)
+        if outside.shape[0]:
             raise ValueError(
                 f"Expected token ids from 0 to {size - 1}, since the vocabulary has "
-                f"{size} tokens. Received: ids with {int(bad[0])}"
+                f"{size} tokens. Received: ids with {int(outside[0])}"
             )
         return self._untracked.decode(tf.cast(ids, tf.int32))
 
-    def _clean_and_encode(self, texts):
+    def _clean_and_encode(self, texts: Tensor) -> tf.RaggedTensor:
+        """Convert texts `(N,)` to ragged int32 ids `(N, None)` with int64 splits."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         ids = self._encode(texts).with_row_splits_dtype(tf.int64)
         return tf.cast(ids, tf.int32)
 
-    def _encode(self, texts):
+    def _encode(self, texts: Tensor) -> tf.RaggedTensor:
         raise NotImplementedError
 
-    def _decode(self, ids):
+    def _decode(self, ids: tf.RaggedTensor) -> Tensor:
         raise NotImplementedError
 
-    def save(self, path):
-        """Writes one self-contained file, whole or not at all.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer to a single self-contained JSON file.
 
-        An existing file of this name is replaced. `Tokenizer.load(path)` reads it.
+        The file is written atomically: an existing file of this name is replaced, or is
+        unchanged if the method fails. `load_tokenizer` reads it.
+
+        Args:
+            path: `str` or `os.PathLike`, the file.
+
+        Raises:
+            FileNotFoundError: If the folder of `path` does not exist.
+            IsADirectoryError: If `path` is a folder.
         """
         tokenizer_file.write(path, type(self).__name__, self.get_config())
 
     @classmethod
-    def load(cls, path):
-        """Reads a file written by `save`.
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a tokenizer of this class from a file written by `save`.
+
+        `load_tokenizer` loads a file of any class.
+
+        Args:
+            path: `str` or `os.PathLike`, the file.
+
+        Returns:
+            A tokenizer of this class.
 
         Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If it was not written by `save`, or by another class.
+            FileNotFoundError: If the file does not exist.
+            ValueError: If it was not written by `save`, or by a different class.
         """
-        tokenizer = tokenizer_file.load_tokenizer(path)
-        if not isinstance(tokenizer, cls):
+        class_name, config = tokenizer_file.read(path)
+        if class_name != cls.__name__:
             raise ValueError(
-                f"Expected a file of {cls.__name__}, found one of "
-                f"{type(tokenizer).__name__}. Received: path={str(path)!r}"
+                f"Expected a file of {cls.__name__}, but it is one of {class_name}; "
+                f"`load_tokenizer` loads all classes. Received: path={str(path)!r}"
             )
-        return tokenizer
+        return tokenizer_file.rebuild(cls.from_config, config, path)

@@ -1,25 +1,43 @@
-"""The file a tokenizer is saved in: JSON, self-contained, written whole or not."""
+"""The JSON file of a saved tokenizer."""
 
 import json
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 FORMAT = "keras_attn.tokenizer"
 VERSION = 1
 
+T = TypeVar("T")
 
-def write(path, class_name, config):
-    """Writes the file under another name first, so that a failure leaves nothing."""
+
+def write(
+    path: str | os.PathLike[str], class_name: str, config: dict[str, Any]
+) -> None:
+    """Write a tokenizer file atomically.
+
+    The content is written to a temporary file that then replaces `path`, so a failure
+    leaves an existing file unchanged and no partial one.
+
+    Args:
+        path: The file; an existing one is replaced.
+        class_name: Name of the tokenizer class.
+        config: The arguments of the class, JSON serializable.
+
+    Raises:
+        FileNotFoundError: If the folder of `path` does not exist.
+        IsADirectoryError: If `path` is a folder.
+    """
     path = os.fspath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(
-            f"Expected a file to write the tokenizer to, found a folder. "
-            f"Received: path={path!r}"
+            f"Expected the path of a file, but it is a folder. Received: path={path!r}"
         )
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(
-            f"Expected an existing folder to write the tokenizer in. "
-            f"Received: path={path!r}"
+            f"Expected the path of a file in an existing folder. Received: "
+            f"path={path!r}"
         )
     content = {
         "format": FORMAT,
@@ -40,44 +58,20 @@ def write(path, class_name, config):
         raise
 
 
-def load_tokenizer(path):
-    """Reads a tokenizer of any class from a file written by its `save`.
-
-    Args:
-        path: Path of the file.
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+    """Read a tokenizer file.
 
     Returns:
-        The tokenizer.
+        A tuple `(class_name, config)`, as passed to `write`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it was not written by `save`.
-
-    Example:
-        tokenizer = CharacterTokenizer.train(["hello"])
-        tokenizer.save("/tmp/characters.json")
-        load_tokenizer("/tmp/characters.json").tokenize(["hell"])
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file was not written by `write`.
     """
-    # Here, not above: the classes import this file.
-    from keras_attn.text.published import bert, json_tokenizer
-    from keras_attn.text.published import sentence_piece as published_sentence_piece
-    from keras_attn.text.tokenizers import character, sentence_piece, word, word_piece
-
-    classes = [
-        bert.BertTokenizer,
-        character.CharacterTokenizer,
-        json_tokenizer.JsonTokenizer,
-        published_sentence_piece.MarianTokenizer,
-        published_sentence_piece.PublishedSentencePieceTokenizer,
-        sentence_piece.SentencePieceTokenizer,
-        word.WordTokenizer,
-        word_piece.WordPieceTokenizer,
-    ]
-    classes = {cls.__name__: cls for cls in classes}
     path = os.fspath(path)
     if not os.path.exists(path):
         raise FileNotFoundError(
-            f"Expected a file written by a tokenizer's `save`, found none. "
+            f"Expected an existing file, written by the `save` method of a tokenizer. "
             f"Received: path={path!r}"
         )
     try:
@@ -85,7 +79,7 @@ def load_tokenizer(path):
             content = json.load(file)
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(f"format {content['format']} {content['version']}")
-        return classes[content["class"]].from_config(content["config"])
+        class_name, config = content["class"], content["config"]
     except (
         IsADirectoryError,
         KeyError,
@@ -93,7 +87,32 @@ def load_tokenizer(path):
         ValueError,
         RecursionError,
     ) as error:
-        raise ValueError(
-            f"Expected a file written by a tokenizer's `save` (format {FORMAT}, "
-            f"version {VERSION}). Received: path={path!r}"
-        ) from error
+        raise invalid_file(path) from error
+    if not isinstance(class_name, str) or not isinstance(config, dict):
+        raise invalid_file(path)
+    return class_name, config
+
+
+def rebuild(
+    from_config: Callable[[dict[str, Any]], T],
+    config: dict[str, Any],
+    path: str | os.PathLike[str],
+) -> T:
+    """Return `from_config(config)`, a tokenizer.
+
+    Raises:
+        ValueError: If the config does not belong to this class; the error names the
+            file that contains it.
+    """
+    try:
+        return from_config(config)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise invalid_file(path) from error
+
+
+def invalid_file(path: str | os.PathLike[str]) -> ValueError:
+    """Return the error for a file that no tokenizer can be loaded from."""
+    return ValueError(
+        f"Expected a file written by the `save` method of a tokenizer (format "
+        f"{FORMAT}, version {VERSION}). Received: path={os.fspath(path)!r}"
+    )

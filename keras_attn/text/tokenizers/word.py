@@ -1,34 +1,52 @@
-"""Whole words as tokens."""
+"""Tokenizer of whole words."""
 
 import collections
+from collections.abc import Iterable
+from typing import Any, Self
 
 import tensorflow as tf
 
-from keras_attn.text.tokenizers import training_texts, words
+from keras_attn._types import Tensor
 from keras_attn.text.tokenizers.tokenizer import UNKNOWN_TEXT, Tokenizer
+from keras_attn.text.tokenizers.vocabulary import (
+    SPECIAL_TOKENS,
+    map_batches,
+    most_frequent_tokens,
+    validate_sentences,
+    validate_vocabulary,
+)
+from keras_attn.text.tokenizers.word_splitting import join_words, split_words
 
 
 class WordTokenizer(Tokenizer):
-    """Words, cut at spaces and punctuation; each punctuation sign is a token.
+    """Tokenizer of words, split at spaces and punctuation.
 
-    `detokenize` joins words with single spaces and leaves none around punctuation;
-    runs of spaces are lost, and a word that is not in the vocabulary comes back as ⁇.
+    Each punctuation sign is a token of its own. `detokenize` joins words with single
+    spaces, without spaces around punctuation. Runs of spaces are lost, and a word that
+    is not in the vocabulary is restored as ⁇.
 
     Args:
         vocabulary: List of distinct `str`: `[PAD]`, `[UNK]`, `[START]`, `[END]`, words.
-        lower_case: Whether texts are put in lower case first.
+        lower_case: Whether to convert texts to lower case first.
+
+    Raises:
+        ValueError: If `vocabulary` is not of this form.
 
     Example:
-        tokenizer = WordTokenizer.train(["A cat.", "A dog."], 100)
-        tokenizer.detokenize(tokenizer.tokenize(["A  dog ."]))  # [b"A dog."]
+        >>> from keras_attn.text import WordTokenizer
+        >>> tokenizer = WordTokenizer.train(["A cat.", "A dog."], 100)
+        >>> tokenizer.pieces("A  dog .")
+        ['A', 'dog', '.']
+        >>> tokenizer.detokenize(tokenizer.tokenize(["A  dog ."])).numpy().tolist()
+        [b'A dog.']
     """
 
-    def __init__(self, vocabulary, lower_case=False):
-        vocabulary = training_texts.checked_vocabulary(vocabulary)
+    def __init__(self, vocabulary: Iterable[str], lower_case: bool = False) -> None:
+        vocabulary = validate_vocabulary(vocabulary)
         super().__init__(vocabulary)
         self.lower_case = bool(lower_case)
-        # The special tokens are left out: text cannot spell them.
-        first = len(training_texts.SPECIAL_TOKENS)
+        # Without the special tokens: no text is tokenized to them.
+        first = len(SPECIAL_TOKENS)
         keys = tf.constant(vocabulary[first:], tf.string)
         ids = tf.range(first, len(vocabulary), dtype=tf.int32)
         self._table = tf.lookup.StaticHashTable(
@@ -37,35 +55,47 @@ class WordTokenizer(Tokenizer):
         self._texts = tf.constant(["", UNKNOWN_TEXT, "", "", *vocabulary[first:]])
 
     @classmethod
-    def train(cls, sentences, vocabulary_size=16000, *, lower_case=False):
-        """Takes the most frequent words; equal counts in sorted order.
+    def train(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        sentences: Iterable[str],
+        vocabulary_size: int = 16000,
+        *,
+        lower_case: bool = False,
+    ) -> Self:
+        """Train a tokenizer with the most frequent words of a corpus.
+
+        Words with equal counts are in sorted order.
 
         Args:
             sentences: Iterable of `str`.
-            vocabulary_size: The largest number of tokens, the 4 special ones included.
+            vocabulary_size: Maximum number of tokens, including the 4 special ones.
             lower_case: See the class.
 
-        Raises:
-            ValueError: If the sentences are empty, or the vocabulary is too small.
-        """
-        texts = training_texts.checked_sentences(sentences, vocabulary_size)
-        counts = collections.Counter()
-        for cut in training_texts.batches(texts, lambda t: _split(t, lower_case)):
-            counts.update(word.decode() for word in cut.values.numpy())
-        return cls(training_texts.most_frequent(counts, vocabulary_size), lower_case)
+        Returns:
+            A `WordTokenizer`.
 
-    def get_config(self):
+        Raises:
+            ValueError: If there are no sentences, or `vocabulary_size` is too small.
+        """
+        texts = validate_sentences(sentences, vocabulary_size)
+        counts: collections.Counter[str] = collections.Counter()
+        for words in map_batches(lambda batch: _split(batch, lower_case), texts):
+            counts.update(word.decode() for word in words.values.numpy())
+        return cls(most_frequent_tokens(counts, vocabulary_size), lower_case)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, JSON serializable."""
         return {"vocabulary": self.tokens(), "lower_case": self.lower_case}
 
-    def _encode(self, texts):
-        cut = _split(texts, self.lower_case)
-        return cut.with_values(self._table.lookup(cut.values))
+    def _encode(self, texts: Tensor) -> tf.RaggedTensor:
+        words = _split(texts, self.lower_case)
+        return words.with_values(self._table.lookup(words.values))
 
-    def _decode(self, ids):
-        return words.join_words(tf.gather(self._texts, ids))
+    def _decode(self, ids: tf.RaggedTensor) -> Tensor:
+        return join_words(tf.gather(self._texts, ids))
 
 
-def _split(texts, lower_case):
+def _split(texts: Tensor, lower_case: bool) -> tf.RaggedTensor:
     if lower_case:
         texts = tf.strings.lower(texts, encoding="utf-8")
-    return words.split_words(texts)
+    return split_words(texts)

@@ -1,1 +1,1 @@
-"""Fine-tuning: freezing, layer-wise learning rates, low-rank adapters."""
+"""Fine-tuning: freezing, layer-wise learning rates and low-rank adapters."""

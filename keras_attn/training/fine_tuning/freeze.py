@@ -1,87 +1,106 @@
-"""Freezing all of a model but its last blocks and its head."""
+"""Freezing of a model except for its last blocks and its head."""
+
+import keras
 
 from keras_attn._keras_internals import inner_layers
-from keras_attn.training.fine_tuning.blocks import depths
+from keras_attn.training.fine_tuning.blocks import layer_depths
 from keras_attn.training.fine_tuning.compiled_state import (
-    forget_functions,
     make_all_trainable,
+    reset_compiled_functions,
 )
 
 __all__ = ["freeze", "unfreeze"]
 
 
-def freeze(model, trainable_blocks=0, blocks=None):
-    """Freezes a model but for its last Transformer blocks and what comes after them.
+def freeze(
+    model: keras.Model, trainable_blocks: int = 0, blocks: str | None = None
+) -> None:
+    """Freeze a model except for its last Transformer blocks and the layers after them.
 
-    Embeddings are frozen whatever comes before or after them, and with them an output
-    projection that is a token embedding's. What a frozen block shares with one that is
-    not (T5's position bias) is frozen as well. Models inside the model are opened: the
-    blocks may be those of an encoder that is called in it. In a translation model the
-    last blocks are the decoder's.
+    Embeddings are frozen at any position in the model, and with them an output
+    projection that is tied to a token embedding. A layer that a frozen block shares
+    with a trainable one, such as the position bias of T5, is frozen too. Nested models
+    are included: the blocks may be those of an encoder that the model calls. In a
+    translation model the last blocks are those of the decoder.
 
-    Compile the model afterwards to train it: Keras takes note of what trains at that
-    moment. A file of the model keeps what is frozen.
+    Compile the model afterwards to train it: Keras reads the trainable flags at that
+    moment. A saved model keeps its frozen weights frozen.
 
     Args:
-        model: a built `keras.Model`.
-        trainable_blocks: int, how many blocks, from the top, go on training; with 0
-            the head alone does.
-        blocks: regular expression that the names of the blocks match as a whole.
-            Default: those of `keras_attn` and KerasHub, by whatever name.
+        model: A built `keras.Model`.
+        trainable_blocks: Int. Number of blocks, counted from the output, that remain
+            trainable. With 0, only the head is trainable.
+        blocks: Regular expression that matches the full names of the blocks. Defaults
+            to `None`: all blocks of keras_attn and KerasHub.
 
     Raises:
-        ValueError: if there are no blocks or fewer than `trainable_blocks`, nothing
-            would be left to train, or the model has adapters.
+        ValueError: If the model has no blocks, or fewer than `trainable_blocks`; if no
+            weight would remain trainable; or if the model has adapters.
 
     Example:
-        >>> model = checkpoints.load("bert-base-uncased", num_classes=4)
-        >>> freeze(model, trainable_blocks=2)
-        >>> model.compile(keras.optimizers.Adam(1e-4), loss)
+        >>> from keras_attn import models, training
+        >>> model = models.text_classifier(
+        ...     20, 3, num_layers=4, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> training.freeze(model, trainable_blocks=1)
+        >>> sorted({w.path.split("/")[0] for w in model.trainable_weights})
+        ['encoder_3', 'logits']
+        >>> model.compile("adam", "sparse_categorical_crossentropy")
     """
     _check_no_adapters(model)
-    layers, count = depths(model, blocks)
+    layers, num_blocks = layer_depths(model, blocks)
     if not hasattr(trainable_blocks, "__index__") or not (
-        0 <= trainable_blocks <= count
+        0 <= trainable_blocks <= num_blocks
     ):
         raise ValueError(
             f"`trainable_blocks` must be an int from 0 to the number of blocks, "
-            f"{count}. Received: {trainable_blocks=}"
+            f"{num_blocks}. Received: {trainable_blocks=}"
         )
     frozen = [layer for layer, depth in layers if depth > trainable_blocks]
     if len(frozen) == len(layers):
         raise ValueError(
-            "With 0 blocks there must be weights after the last block, a head, to "
-            f"train. Received: {trainable_blocks=}, layers "
+            "With 0 trainable blocks the model must have a head, weights after the "
+            f"last block, to train. Received: {trainable_blocks=}, layers "
             f"{[layer.name for layer in frozen]}"
         )
     make_all_trainable(model)
     for layer in frozen:
         layer.trainable = False
-    forget_functions(model)
+    reset_compiled_functions(model)
 
 
-def unfreeze(model):
-    """Makes all of a model trainable again, as `freeze` or its user may have left it.
+def unfreeze(model: keras.Model) -> None:
+    """Make all weights of a model trainable again.
 
-    Compile the model afterwards to train it.
+    The function reverts `freeze` and trainable flags that were set by hand. Compile the
+    model afterwards to train it.
 
     Args:
-        model: a built `keras.Model`.
+        model: A built `keras.Model`.
 
     Raises:
-        ValueError: if the model has adapters, which train in the place of kernels;
-            `merge_lora` and `remove_lora` take them off, and freeze nothing.
+        ValueError: If the model has adapters, which are trained instead of the kernels;
+            `merge_lora` and `remove_lora` remove them and make all weights trainable.
 
     Example:
-        >>> unfreeze(model)
-        >>> model.compile(keras.optimizers.Adam(1e-5), loss)
+        >>> from keras_attn import models, training
+        >>> model = models.text_classifier(
+        ...     20, 3, num_layers=4, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> training.freeze(model)
+        >>> len(model.trainable_weights)  # kernel and bias of the head
+        2
+        >>> training.unfreeze(model)
+        >>> len(model.trainable_weights) == len(model.weights)
+        True
     """
     _check_no_adapters(model)
     make_all_trainable(model)
-    forget_functions(model)
+    reset_compiled_functions(model)
 
 
-def _check_no_adapters(model):
+def _check_no_adapters(model: keras.Model) -> None:
+    """Raise a ValueError if a layer of the model has adapters."""
     with_adapters = [
         path
         for path, layer in inner_layers(model)
@@ -89,6 +108,6 @@ def _check_no_adapters(model):
     ]
     if with_adapters:
         raise ValueError(
-            "`model` must have no adapters: `merge_lora` or `remove_lora` takes them "
-            f"off. Received: adapters of {with_adapters[:8]}"
+            "`model` must have no adapters; `merge_lora` or `remove_lora` removes "
+            f"them. Received: adapters of {with_adapters[:8]}"
         )

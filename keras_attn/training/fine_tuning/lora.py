@@ -1,16 +1,17 @@
-"""Low-rank adapters on the dense layers of a model: on, merged, and off again."""
+"""Low-rank adapters for the dense layers of a model: add, merge and remove."""
 
 import contextlib
 import gc
 import re
+from collections.abc import Iterable, Iterator, Mapping
 
 import keras
 
 from keras_attn._keras_internals import inner_layers
 from keras_attn.ops import low_rank
 from keras_attn.training.fine_tuning.compiled_state import (
-    forget_functions,
     make_all_trainable,
+    reset_compiled_functions,
 )
 from keras_attn.training.fine_tuning.freeze import unfreeze
 
@@ -18,48 +19,66 @@ __all__ = ["enable_lora", "merge_lora", "remove_lora"]
 
 
 def enable_lora(
-    model, rank, pattern=r"(^|/)(query|value)$", alpha=None, also_train=None
-):
-    """Gives dense layers low-rank adapters, which alone train from then on.
+    model: keras.Model,
+    rank: int,
+    pattern: str = r"(^|/)(query|value)$",
+    alpha: float | None = None,
+    also_train: str | None = None,
+) -> list[str]:
+    """Add low-rank adapters to dense layers and freeze all other weights.
 
-    A kernel stays as it is; `alpha / rank * a @ b` is added to it, where `a` is random
-    and `b` starts at zero, so that the model's outputs do not change at first. The
-    adapters are those of Keras's own `enable_lora`.
+    The kernel of a layer is kept, and `alpha / rank * a @ b` is added to it. `a` is
+    initialized randomly and `b` with zeros, so that the outputs of the model do not
+    change at first. The adapters are those of the `enable_lora` method of Keras layers.
 
-    Compile the model afterwards to train it: an optimizer knows the weights it was
-    made for. Files keep the adapters. `keras.models.load_model` gives them back with
-    what is frozen, and training goes on; in a layer of a class of your own, do as with
-    weights alone: build the model, call this, and `load_weights`. A model without
-    adapters reads such weights as merged.
+    Compile the model afterwards to train it, since an optimizer is built for a fixed
+    list of weights. Saved models include the adapters. `keras.models.load_model`
+    restores them and the frozen weights, so that training can continue. For a model
+    with layers of a custom class, or if only the weights are saved, build the model,
+    call this function, and call `load_weights`. A model without adapters loads such
+    weights in merged form.
 
     Args:
-        model: a built `keras.Model`.
-        rank: int, of the adapters.
-        pattern: regular expression to be found in the path of a layer, as
-            `"encoder_0/self_attention/query"`. Default: queries and values of
-            attention, as in the paper.
-        alpha: number; the adapters are scaled by `alpha / rank`. Default: `rank`.
-        also_train: regular expression to be found in the paths of layers that train
-            as they are, `"^(pooler|logits)$"` for a fresh head. All else is frozen.
+        model: A built `keras.Model`.
+        rank: Positive int. Rank of the adapters.
+        pattern: Regular expression to search in the path of a layer, such as
+            `"encoder_0/self_attention/query"`. The default matches the query and value
+            projections of attention layers, as in the paper.
+        alpha: Number. The adapters are scaled by `alpha / rank`. Defaults to `None`,
+            which selects `rank`.
+        also_train: Regular expression to search in the paths of layers that are
+            trained in full, such as `"^(pooler|logits)$"` for a new head. Defaults to
+            `None`: only the adapters are trained.
 
     Returns:
-        A list of the paths of the layers that have adapters now.
+        A list of the paths of the layers that have adapters.
 
     Raises:
-        ValueError: if the model is not built or has adapters already, if a pattern
-            matches nothing, or if a layer it matches is quantized, has a constraint
-            on its kernel, or is one that Keras would not read back: its own dense
-            layers, and embeddings, set both adapters to zero when they are loaded,
-            which then never train again.
+        ValueError: If `rank` is not a positive int; if the model is not built or has
+            adapters already; if a pattern matches no layer; or if a layer that
+            `pattern` matches is quantized, has a kernel constraint, or would lose its
+            adapters on loading: the dense and embedding layers of Keras load both
+            adapters as zeros, which can never be trained again.
 
     Example:
-        >>> model = checkpoints.load("bert-base-uncased", num_classes=4)
-        >>> enable_lora(model, rank=8, also_train="^(pooler|logits)$")
-        >>> model.compile(keras.optimizers.Adam(1e-3), loss)
+        >>> from keras_attn import models, training
+        >>> model = models.text_classifier(
+        ...     20, 3, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> training.enable_lora(model, rank=2, also_train="^logits$")
+        ['encoder_0/self_attention/query', 'encoder_0/self_attention/value']
+        >>> for weight in model.trainable_weights:
+        ...     print(weight.path)
+        encoder_0/self_attention/query/lora_kernel_a
+        encoder_0/self_attention/query/lora_kernel_b
+        encoder_0/self_attention/value/lora_kernel_a
+        encoder_0/self_attention/value/lora_kernel_b
+        logits/kernel
+        logits/bias
 
     Reference:
-        Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"
-        (https://arxiv.org/abs/2106.09685).
+        Hu et al., 2021, "LoRA: Low-Rank Adaptation of Large Language Models",
+        https://arxiv.org/abs/2106.09685
     """
     if not hasattr(rank, "__index__") or isinstance(rank, bool) or rank < 1:
         raise ValueError(f"`rank` must be a positive int. Received: {rank=}")
@@ -70,147 +89,172 @@ def enable_lora(
     if with_adapters:
         raise ValueError(
             "`model` must have no adapters yet. Received: adapters of "
-            f"{_listed(with_adapters)}"
+            f"{_shortened(with_adapters)}"
         )
-    able = {path: x for path, x in layers.items() if hasattr(x, "enable_lora")}
-    chosen = _matching("pattern", pattern, able)
-    for path, layer in chosen.items():
-        _check(path, layer)
-    heads = {}
+    candidates = {path: x for path, x in layers.items() if hasattr(x, "enable_lora")}
+    adapted = _matching("pattern", pattern, candidates)
+    for path, layer in adapted.items():
+        _check_supported(path, layer)
+    fully_trained = {}
     if also_train is not None:
         with_weights = {path: x for path, x in layers.items() if x.weights}
-        heads = _matching("also_train", also_train, with_weights)
-    trained = [weight for layer in heads.values() for weight in layer.weights]
-    make_all_trainable(model)  # first, since Keras now freezes kernels
-    for layer in chosen.values():
+        fully_trained = _matching("also_train", also_train, with_weights)
+    trained = [weight for layer in fully_trained.values() for weight in layer.weights]
+    make_all_trainable(model)  # before `Layer.enable_lora`, which freezes the kernel
+    for layer in adapted.values():
         layer.enable_lora(rank, lora_alpha=alpha)
         trained += [layer.lora_kernel_a, layer.lora_kernel_b]
-    _train_only(model, trained)
-    forget_functions(model)
-    return list(chosen)
+    _freeze_all_except(model, trained)
+    reset_compiled_functions(model)
+    return list(adapted)
 
 
-def merge_lora(model):
-    """Adds the adapters of a model to the kernels they belong to, and takes them off.
+def merge_lora(model: keras.Model) -> None:
+    """Add the adapters of a model to its kernels and remove them.
 
-    The outputs stay as they are, up to rounding. All of the model is trainable
+    The outputs do not change, up to rounding. All weights of the model are trainable
     afterwards; compile it to train it.
 
     Args:
-        model: a `keras.Model` with adapters.
+        model: A `keras.Model` with adapters.
 
     Raises:
-        ValueError: if it has none, or a layer with some is quantized.
+        ValueError: If the model has no adapters, or if a layer with adapters is
+            quantized.
 
     Example:
-        >>> merge_lora(model)
-        >>> checkpoints.save(model, "classifier")
+        >>> from keras_attn import models, training
+        >>> model = models.text_classifier(
+        ...     20, 3, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> paths = training.enable_lora(model, rank=2)
+        >>> training.merge_lora(model)
+        >>> [w.path for w in model.weights if "lora" in w.path]
+        []
     """
-    with _quick_collection():
+    with _limited_garbage_collection():
         for layer in _layers_with_adapters(model):
             scale = layer.lora_alpha / layer.lora_rank
-            a, b = _take_off(layer)
-            layer.kernel.assign(low_rank.merged(layer.kernel, a, b, scale))
-            _silence(b)
+            a, b = _detach_adapters(layer)
+            layer.kernel.assign(low_rank.merge_adapter(layer.kernel, a, b, scale))
+            _zero(b)
     unfreeze(model)
 
 
-def remove_lora(model):
-    """Takes the adapters of a model off; its kernels are what they were before.
+def remove_lora(model: keras.Model) -> None:
+    """Remove the adapters of a model, which restores its original kernels.
 
-    All of the model is trainable afterwards; compile it to train it.
+    All weights of the model are trainable afterwards; compile it to train it.
 
     Args:
-        model: a `keras.Model` with adapters.
+        model: A `keras.Model` with adapters.
 
     Raises:
-        ValueError: if it has none, or a layer with some is quantized.
+        ValueError: If the model has no adapters, or if a layer with adapters is
+            quantized.
 
     Example:
-        >>> remove_lora(model)
+        >>> from keras_attn import models, training
+        >>> model = models.text_classifier(
+        ...     20, 3, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2
+        ... )
+        >>> paths = training.enable_lora(model, rank=2)
+        >>> training.remove_lora(model)
+        >>> [w.path for w in model.weights if "lora" in w.path]
+        []
     """
-    with _quick_collection():
+    with _limited_garbage_collection():
         for layer in _layers_with_adapters(model):
-            _silence(_take_off(layer)[1])
+            _zero(_detach_adapters(layer)[1])
     unfreeze(model)
 
 
-def _has_adapters(layer):
+def _has_adapters(layer: keras.layers.Layer) -> bool:
     return getattr(layer, "lora_enabled", False)
 
 
-def _matching(argument, pattern, layers):
-    """Those of the layers in whose path the pattern is found, each once, by path."""
-    found, seen = {}, set()
+def _matching(
+    argument: str, pattern: str, layers: Mapping[str, keras.layers.Layer]
+) -> dict[str, keras.layers.Layer]:
+    """Return the layers whose path contains the pattern, each under one path."""
+    matching, seen = {}, set()
     for path, layer in layers.items():
         if re.search(pattern, path) and id(layer) not in seen:
-            found[path] = layer
+            matching[path] = layer
             seen.add(id(layer))
-    if not found:
+    if not matching:
         raise ValueError(
-            f"`{argument}` must be found in the path of one of the layers "
-            f"{_listed(layers)}. Received: {argument}={pattern!r}"
+            f"`{argument}` must match the path of at least one of the layers "
+            f"{_shortened(layers)}. Received: {argument}={pattern!r}"
         )
-    return found
+    return matching
 
 
-def _listed(paths, most=12):
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return f"{[*paths][:most]}{more}"
+def _shortened(paths: Iterable[str], limit: int = 12) -> str:
+    """Return the first paths and the number of the others as a string."""
+    paths = [*paths]
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return f"{paths[:limit]}{more}"
 
 
-def _check(path, layer):
-    if not getattr(layer, "keeps_adapters", False):
+def _check_supported(path: str, layer: keras.layers.Layer) -> None:
+    """Raise a ValueError if a layer cannot have adapters."""
+    if not getattr(layer, "saves_lora_adapters", False):
         raise ValueError(
-            "Adapters are for the dense layers of keras_attn: those of other layers "
-            "are zeros once they are read from a file, and never train again. Train "
-            f"it whole with `also_train`. Received: layer '{path}', a "
+            "Adapters require dense layers of keras_attn: other layers load their "
+            "adapters from a file as zeros, which can never be trained again. Train "
+            f"the layer in full with `also_train`. Received: layer '{path}', a "
             f"{type(layer).__name__} of {type(layer).__module__}"
         )
-    _check_quantization(path, layer)
+    _check_not_quantized(path, layer)
     if layer.kernel_constraint is not None:
         raise ValueError(
-            "A kernel with adapters can have no constraint. "
+            "A layer with adapters cannot have a kernel constraint. "
             f"Received: layer '{path}', constraint {layer.kernel_constraint}"
         )
 
 
-def _check_quantization(path, layer):
+def _check_not_quantized(path: str, layer: keras.layers.Layer) -> None:
+    """Raise a ValueError if a layer is quantized."""
     if layer.quantization_mode is not None:
         raise ValueError(
-            "Adapters are for layers that are not quantized. "
+            "A layer with adapters cannot be quantized. "
             f"Received: layer '{path}', quantized to {layer.quantization_mode}"
         )
 
 
-def _train_only(model, weights):
-    """Freezes all other weights, and layers as a whole where none is of these."""
-    kept = {id(weight) for weight in weights}
+def _freeze_all_except(model: keras.Model, weights: list[keras.Variable]) -> None:
+    """Freeze all other weights; layers without any of `weights` are frozen as such."""
+    trainable_ids = {id(weight) for weight in weights}
     for _, layer in inner_layers(model):
-        if layer.weights and kept.isdisjoint(map(id, layer.weights)):
+        if layer.weights and trainable_ids.isdisjoint(map(id, layer.weights)):
             layer.trainable = False
     for weight in model.trainable_weights:
-        weight.trainable = id(weight) in kept
+        weight.trainable = id(weight) in trainable_ids
 
 
-def _layers_with_adapters(model):
-    found = {}
+def _layers_with_adapters(model: keras.Model) -> list[keras.layers.Layer]:
+    """Return the layers with adapters, each once, or raise a ValueError."""
+    layers = {}
     for path, layer in inner_layers(model):
         if _has_adapters(layer):
-            _check_quantization(path, layer)
-            found[id(layer)] = layer
-    if not found:
+            _check_not_quantized(path, layer)
+            layers[id(layer)] = layer
+    if not layers:
         raise ValueError(
             f"`model` must have adapters, from `enable_lora`. Received: model={model}"
         )
-    return list(found.values())
+    return list(layers.values())
 
 
 @contextlib.contextmanager
-def _quick_collection():
-    """Keras collects garbage after each weight that a layer loses: of what is made
-    inside alone, for the whole of a large process takes seconds each time."""
-    if gc.get_freeze_count():  # by the user, who wants it so
+def _limited_garbage_collection() -> Iterator[None]:
+    """Limit garbage collection to objects that are created in this context.
+
+    Keras collects garbage each time a layer loses a weight, which takes seconds per
+    weight in a large process.
+    """
+    if gc.get_freeze_count():  # objects frozen by the user must stay frozen
         yield
         return
     gc.freeze()
@@ -220,13 +264,15 @@ def _quick_collection():
         gc.unfreeze()
 
 
-def _silence(adapter):
-    """Has what was traced with an adapter go on without it."""
+def _zero(adapter: keras.Variable) -> None:
+    """Assign zeros, which disables the adapter in functions traced with it."""
     adapter.assign(keras.ops.zeros(adapter.shape, dtype=adapter.dtype))
 
 
-def _take_off(layer):
-    """Leaves the layer without its two adapters, which it returns."""
+def _detach_adapters(
+    layer: keras.layers.Layer,
+) -> tuple[keras.Variable, keras.Variable]:
+    """Remove both adapters from a layer and return them."""
     adapters = layer.lora_kernel_a, layer.lora_kernel_b
     del layer.lora_kernel_a, layer.lora_kernel_b
     layer.lora_enabled = False

@@ -1,10 +1,11 @@
-"""Exact attention in memory that grows with the length, not with its square.
+"""Exact attention in memory that grows linearly with the length.
 
-Queries and keys are cut into blocks. The scores of one block of queries and one of keys
-are made, used and forgotten: going through the keys, each query carries the largest
-score so far and the sums that are relative to it (the online softmax). The gradient
-makes the scores again, once for the queries' and once for the keys' and values', so
-that no pass writes in more than one place. Blocks that the mask rules out are skipped.
+Queries and keys are split into blocks. The scores of one block of queries and one of
+keys are computed, used and discarded: while it iterates over the keys, each query
+carries its largest score so far and the sums relative to it (the online softmax). The
+gradient computes the scores again, once for the queries and once for the keys and
+values, so that each pass accumulates into one place only. Fully masked pairs of blocks
+are skipped.
 
 References:
     Rabe and Staats 2021 (https://arxiv.org/abs/2112.05682), Dao et al. 2022
@@ -12,41 +13,46 @@ References:
 """
 
 import itertools
+import typing
 
+import keras
 from keras import ops
 
+from keras_attn._types import Tensor
 from keras_attn.ops.attention.blockwise.dropout import random_bits
 from keras_attn.ops.attention.blockwise.tiles import Tiles
+from keras_attn.ops.masks.kinds import Mask
+from keras_attn.ops.position.bias import Bias
 
 __all__ = ["blockwise_attention"]
 
-# Scores of one block of queries and one of keys, all rows and heads, at most: 16 MiB.
-_MOST_SCORES = 2**22
+# Most scores of one pair of blocks, over the batch and all heads: 16 MiB.
+_MAX_SCORES = 2**22
 
 
 def blockwise_attention(
-    query,
-    key,
-    value,
-    mask=None,
-    bias=None,
-    logit_soft_cap=None,
-    sinks=None,
-    dropout=0.0,
-    seed=None,
-    query_start=0,
-    block_sizes=None,
-):
-    """See `keras_attn.ops.dot_product_attention`, whose entry this is not.
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    logit_soft_cap: float | None = None,
+    sinks: Tensor | None = None,
+    dropout: float = 0.0,
+    seed: keras.random.SeedGenerator | int | None = None,
+    query_start: int | Tensor = 0,
+    block_sizes: tuple[int, int] | None = None,
+) -> Tensor:
+    """Compute dot-product attention block by block.
+
+    `keras_attn.ops.dot_product_attention` is the public function and documents the
+    arguments that are not listed here.
 
     Args:
         query: `(B, N, T, H)`, scaled.
         key: `(B, K, S, H)`, N a multiple of K.
         value: `(B, K, S, V)`.
-        mask: a `Mask` or None.
-        bias: a `Bias` or None.
-        logit_soft_cap, sinks, dropout, seed, query_start: see the entry.
-        block_sizes: pair of ints, queries and keys of a block.
+        block_sizes: The numbers of queries and of keys per block.
 
     Returns:
         `(B, N, T, V)`.
@@ -55,7 +61,7 @@ def blockwise_attention(
     if dropout > 0.0:
         shapes = ops.shape(query)[:3], (1, 1, ops.shape(key)[2])
         bits = [random_bits(shape, seed, i) for i, shape in enumerate(shapes)]
-    held = [
+    groups = [
         [query, key, value],
         [] if sinks is None else [sinks],
         [] if bias is None else bias.tensors(),
@@ -63,61 +69,66 @@ def blockwise_attention(
         bits,
         [query_start] if ops.is_tensor(query_start) else [],
     ]
-    block_sizes = block_sizes or _block_sizes(query, key)
+    sizes = block_sizes or _block_sizes(query, key)
 
     @ops.custom_gradient
-    def attend(*tensors):
-        # All that a gradient could ask for comes in as an argument.
-        main, own_sinks, of_bias, of_mask, own_bits, start = _like(held, tensors)
-        query, key, value = main
+    def attend(*tensors: Tensor) -> tuple[Tensor, typing.Any]:
+        # A custom gradient requires every tensor that it uses as an argument.
+        (query, key, value), own_sinks, bias_tensors, mask_tensors, own_bits, start = (
+            _split_like(groups, tensors)
+        )
         tiles = Tiles(
             query,
             key,
             value,
-            mask and mask.with_tensors(of_mask),
-            bias and bias.with_tensors(of_bias),
+            mask and mask.with_tensors(mask_tensors),
+            bias and bias.with_tensors(bias_tensors),
             logit_soft_cap,
             own_sinks[0] if own_sinks else None,
             (dropout, *own_bits),
             start[0] if start else query_start,
-            block_sizes,
+            sizes,
         )
         output, log_sums = tiles.forward()
 
-        def gradient(*arguments, upstream=None):
+        def gradient(
+            *arguments: Tensor, upstream: Tensor | None = None
+        ) -> tuple[Tensor | None, ...]:
             if upstream is None:
                 (upstream,) = arguments
-            found = tiles.gradients(output, log_sums, upstream)
+            gradients = tiles.gradients(output, log_sums, upstream)
+            missing = [None] * (len(tensors) - len(gradients))
             return tuple(
                 None if x is None else ops.cast(x, tensor.dtype)
-                for tensor, x in zip(
-                    tensors, found + [None] * (len(tensors) - len(found))
-                )
+                for tensor, x in zip(tensors, [*gradients, *missing])
             )
 
-        return tiles.whole(output, value.dtype), gradient
+        return tiles.join_queries(output, value.dtype), gradient
 
-    # Read, since a custom gradient takes no variables on TensorFlow.
-    return attend(*(ops.reshape(x, ops.shape(x)) for x in itertools.chain(*held)))
-
-
-def _like(lists, values):
-    """`values` in lists as long as `lists`."""
-    values = iter(values)
-    return [list(itertools.islice(values, len(x))) for x in lists]
+    # Reshaping reads variables, which TensorFlow's custom gradients do not accept.
+    return attend(*(ops.reshape(x, ops.shape(x)) for x in itertools.chain(*groups)))
 
 
-def _block_sizes(query, key):
-    rows, heads = query.shape[:2]
+def _split_like(
+    groups: list[list[Tensor]], values: tuple[Tensor, ...]
+) -> list[list[Tensor]]:
+    """Split `values` into lists of the same lengths as `groups`."""
+    remaining = iter(values)
+    return [list(itertools.islice(remaining, len(group))) for group in groups]
+
+
+def _block_sizes(query: Tensor, key: Tensor) -> tuple[int, int]:
+    """Return the numbers of queries and of keys per block."""
+    batch, heads = query.shape[:2]
     queries, keys = 256, 512
-    many = (rows or 1) * heads
-    while many * queries * keys > _MOST_SCORES and keys > 64:
+    stacked = (batch or 1) * heads
+    while stacked * queries * keys > _MAX_SCORES and keys > 64:
         queries, keys = (
             (queries // 2, keys) if queries >= keys else (queries, keys // 2)
         )
 
-    def fitting(size, length):
-        # No larger than what there is, in sixteens.
+    def clip(size: int, length: int | None) -> int:
+        # At most the length, rounded up to a multiple of 16.
         return size if length is None else min(size, -(-length // 16) * 16)
 
-    return fitting(queries, query.shape[2]), fitting(keys, key.shape[2])
+    return clip(queries, query.shape[2]), clip(keys, key.shape[2])

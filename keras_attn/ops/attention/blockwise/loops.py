@@ -1,107 +1,152 @@
-"""Loops over blocks, one after the other, those left out that there is nothing in."""
+"""Sequential loops over blocks that skip fully masked pairs of blocks."""
+
+import collections.abc
+import typing
 
 import numpy as np
 from keras import ops
 
-__all__ = ["Live", "block", "for_each", "loop", "over"]
+from keras_attn._types import Shape, Tensor
+
+__all__ = ["ActiveBlocks", "loop", "loop_over_active", "map_blocks", "take_block"]
 
 
-class Live:
-    """For each row of a table, the columns that there is anything to do for.
+class ActiveBlocks:
+    """For each block of one axis, the blocks of the other axis to compute.
 
     Args:
-        live: bools `(rows, columns)`, an array of NumPy or a tensor: where there is.
-        sure: likewise, of the live ones those that need no mask.
+        active: bools `(rows, columns)`, a NumPy array or a tensor: the pairs of blocks
+            that are not fully masked.
+        unmasked: bools like `active`: those of the active pairs that need no mask.
 
     Attributes:
-        order: int32 `(rows, columns)`, of each row first the columns that are sure,
-            then the others that are live.
-        counts_sure, counts: int32 `(rows,)`, how many are sure, how many live.
+        order: int32 `(rows, columns)`: in each row the unmasked columns, then the other
+            active columns, then the rest.
+        counts_unmasked: int32 `(rows,)`, the number of unmasked columns.
+        counts: int32 `(rows,)`, the number of active columns.
     """
 
-    def __init__(self, live, sure):
-        known = isinstance(live, np.ndarray) and isinstance(sure, np.ndarray)
-        if known:
-            rank = np.where(live, np.where(sure, 0, 1), 2)
+    def __init__(
+        self, active: np.ndarray | Tensor, unmasked: np.ndarray | Tensor
+    ) -> None:
+        if isinstance(active, np.ndarray) and isinstance(unmasked, np.ndarray):
+            rank = np.where(active, np.where(unmasked, 0, 1), 2)
             order = np.argsort(rank, axis=1, kind="stable")
-            counts = [(rank < least).sum(axis=1) for least in (1, 2)]
+            counts = [(rank < limit).sum(axis=1) for limit in (1, 2)]
         else:
-            live, sure = (ops.convert_to_tensor(x, "bool") for x in (live, sure))
-            one = ops.cast(ops.logical_not(sure), "int32")
-            rank = ops.where(live, one, 2)
-            # Stable by hand: what comes first among equals is left to no backend.
+            active, unmasked = (
+                ops.convert_to_tensor(x, "bool") for x in (active, unmasked)
+            )
+            one = ops.cast(ops.logical_not(unmasked), "int32")
+            rank = ops.where(active, one, 2)
+            # Unique sort keys, because not every backend has a stable sort.
             width = ops.shape(rank)[1]
             keys = rank * width + ops.arange(width, dtype="int32")
             order = ops.argsort(keys, axis=1)
             counts = [
-                ops.sum(ops.cast(rank < least, "int32"), axis=1) for least in (1, 2)
+                ops.sum(ops.cast(rank < limit, "int32"), axis=1) for limit in (1, 2)
             ]
-        self.order, self.counts_sure, self.counts = (
+        self.order, self.counts_unmasked, self.counts = (
             ops.convert_to_tensor(ops.cast(x, "int32"), dtype="int32")
             for x in (order, *counts)
         )
 
 
-def over(live, row, count, body, state):
-    """A loop over the live columns of a row, or over all `count`.
+def loop_over_active(
+    active: ActiveBlocks | None,
+    row: Tensor,
+    count: int | Tensor,
+    body: collections.abc.Callable[..., collections.abc.Iterable[Tensor]],
+    state: collections.abc.Iterable[Tensor],
+) -> tuple[Tensor, ...]:
+    """Run a loop over the active columns of a row.
 
     Args:
-        body: a function of a column, whether it needs the mask, and the state.
+        active: The active columns of each row, or `None` for all `count` columns.
+        row: int32 scalar.
+        count: The number of columns.
+        body: `body(column, is_masked, *state)` returns the next state; if `is_masked`
+            is False, the body need not apply the mask.
+        state: The initial state.
+
+    Returns:
+        The final state.
     """
-    if live is None:
+    if active is None:
         return loop(0, count, lambda t, *s: body(t, True, *s), state)
-    order = block(live.order, row)
-    done = 0
-    for masked, counts in (False, live.counts_sure), (True, live.counts):
-        stop = block(counts, row)
+    order = take_block(active.order, row)
+    start = 0
+    for is_masked, counts in (False, active.counts_unmasked), (True, active.counts):
+        stop = take_block(counts, row)
 
-        def turn(t, *state, masked=masked):
-            return body(block(order, t), masked, *state)
+        def step(
+            t: Tensor, *state: Tensor, is_masked: bool = is_masked
+        ) -> collections.abc.Iterable[Tensor]:
+            return body(take_block(order, t), is_masked, *state)
 
-        state = loop(done, stop, turn, state)
-        done = stop
-    return state
+        state = loop(start, stop, step, state)
+        start = stop
+    return tuple(state)
 
 
-def loop(start, stop, body, state):
-    """`state = body(i, *state)` for each `i`, one after the other."""
+def loop(
+    start: int | Tensor,
+    stop: int | Tensor,
+    body: collections.abc.Callable[..., collections.abc.Iterable[Tensor]],
+    state: collections.abc.Iterable[Tensor],
+) -> tuple[Tensor, ...]:
+    """Compute `state = body(i, *state)` for each `i` in sequence.
 
-    def step(i, *state):
+    Returns:
+        The final state.
+    """
+
+    def step(i: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         state = tuple(body(i, *state))
-        return (_after(i, state[0]), *state)
+        return (_increment_after(i, state[0]), *state)
 
     start = ops.convert_to_tensor(start, dtype="int32")
     stop = ops.cast(stop, "int32")
-    found = ops.while_loop(lambda i, *_: i < stop, step, (start, *state))
-    return tuple(found[1:])
+    _, *state = ops.while_loop(lambda i, *_: i < stop, step, (start, *state))
+    return tuple(state)
 
 
-def _after(i, tensor):
-    """`i + 1`, once `tensor` is there.
+def _increment_after(i: Tensor, tensor: Tensor) -> Tensor:
+    """Return `i + 1`, with a data dependency on `tensor`.
 
-    Else TensorFlow begins the products of the next ten steps before it ends this one,
-    and holds what they give.
+    Without it TensorFlow starts the products of the next ten steps before the end of
+    the current step, and stores their results.
     """
     first = ops.reshape(tensor, (-1,))[0]
     return i + ops.maximum(ops.cast(first >= 0, "int32"), 1)
 
 
-def for_each(function, blocks, shapes):
-    """`function(index, *blocks)` for each block, what it gives stacked.
+def map_blocks(
+    function: collections.abc.Callable[..., collections.abc.Iterable[Tensor]],
+    blocks: list[Tensor],
+    shapes: collections.abc.Iterable[Shape],
+) -> typing.Any:
+    """Return the stacked results of `function(index, *blocks)` for each block.
 
-    It gives float32 tensors of `shapes`.
+    Args:
+        function: Returns float32 tensors of `shapes`.
+        blocks: Tensors whose first axis is that of the blocks.
+        shapes: The shapes of the results for one block.
+
+    Returns:
+        A tuple of one tensor per shape.
     """
 
-    def step(_, index):
-        found = tuple(function(index, *(block(x, index) for x in blocks)))
-        return found, found
+    def step(_: typing.Any, index: Tensor) -> tuple[typing.Any, typing.Any]:
+        results = tuple(function(index, *(take_block(x, index) for x in blocks)))
+        return results, results
 
-    # The carry is for TensorFlow, where Keras wants what is stacked to be like it, and
-    # takes one tensor to go through, if it is of unknown length.
+    # On TensorFlow, Keras requires the carry to be like the stacked results, and a
+    # single tensor to scan over if its length is not known.
     carry = tuple(ops.zeros(shape, dtype="float32") for shape in shapes)
     indices = ops.arange(ops.shape(blocks[0])[0], dtype="int32")
     return ops.scan(step, carry, indices)[1]
 
 
-def block(blocks, index):
+def take_block(blocks: Tensor, index: Tensor) -> Tensor:
     return ops.take(blocks, index, axis=0)

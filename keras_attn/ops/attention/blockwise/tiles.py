@@ -1,363 +1,477 @@
-"""Blocks of queries and of keys, and what attention does with a pair of them."""
+"""Attention of tiles, the pairs of a block of queries and a block of keys."""
+
+import collections.abc
+import typing
 
 import numpy as np
 from keras import ops
 
-from keras_attn.ops.attention.blockwise.dropout import mixed
-from keras_attn.ops.attention.blockwise.loops import Live, block, for_each, loop, over
-from keras_attn.ops.attention.softmax import bounded
-from keras_attn.ops.masks.kinds import all_of
+from keras_attn._types import DTypeLike, Shape, Tensor
+from keras_attn.ops.attention.blockwise.dropout import hash_bits
+from keras_attn.ops.attention.blockwise.loops import (
+    ActiveBlocks,
+    loop,
+    loop_over_active,
+    map_blocks,
+    take_block,
+)
+from keras_attn.ops.attention.softmax import clip_bias
+from keras_attn.ops.masks.kinds import Mask, all_true
 from keras_attn.ops.masks.positions import Blocks, Span
+from keras_attn.ops.position.bias import Bias
 
 __all__ = ["Tiles"]
 
 
-class Tiles:
-    """The pairs of a block of queries and a block of keys, and what is done with them.
+class _QueryBlock(typing.NamedTuple):
+    """The tensors that the gradient needs of a block of queries.
 
-    Arguments are those of `blockwise_attention`. In what follows G = N / K heads share
-    a key, Q and P are the sizes of a block of queries and of keys.
+    Attributes:
+        query: `(B, K, G x Q, H)`.
+        upstream: The gradient of the output, `(B, K, G x Q, V)`.
+        log_sum: The logarithm of the sum of the softmax, `(B, K, G x Q, 1)`.
+        mean: The mean of the gradients of the weights, under the weights,
+            `(B, K, G x Q, 1)`.
+    """
+
+    query: Tensor
+    upstream: Tensor
+    log_sum: Tensor
+    mean: Tensor
+
+
+class Tiles:
+    """The tiles of an attention call: its forward pass and its gradients.
+
+    The arguments are those of `blockwise_attention`. In the shapes below, G = N / K
+    heads share a key, and Q and P are the sizes of a block of queries and of keys.
     """
 
     def __init__(
         self,
-        query,
-        key,
-        value,
-        mask,
-        bias,
-        logit_soft_cap,
-        sinks,
-        dropout,
-        query_start,
-        block_sizes,
-    ):
-        self.mask, self.bias, self.logit_soft_cap, self.sinks = (
-            mask,
-            bias,
-            logit_soft_cap,
-            sinks,
-        )
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        logit_soft_cap: float | None,
+        sinks: Tensor | None,
+        dropout: tuple[typing.Any, ...],
+        query_start: int | Tensor,
+        block_sizes: tuple[int, int],
+    ) -> None:
+        self.mask = mask
+        self.bias = bias
+        self.logit_soft_cap = logit_soft_cap
+        self.sinks = sinks
         self.query_start = query_start
         self.size_q, self.size_k = block_sizes
-        self.rows, self.heads, self.length, _ = ops.shape(query)
+        self.batch, self.heads, self.length, _ = ops.shape(query)
         self.kv_heads, self.total = ops.shape(key)[1:3]
         self.groups = self.heads // self.kv_heads
         self.count_q = -(-self.length // self.size_q)
         self.count_k = -(-self.total // self.size_k)
-        # (blocks, B, K, G x Q, H) and (blocks, B, K, P, H): a block in one piece.
-        self.queries = self._cut_queries(query)
-        self.keys, self.values = self._cut_keys(key), self._cut_keys(value)
+        # (blocks, B, K, G x Q, H) and (blocks, B, K, P, H): each block is contiguous.
+        self.queries = self._split_queries(query)
+        self.keys, self.values = self._split_keys(key), self._split_keys(value)
         self.rate, *bits = dropout
         if bits:
-            self.bits_q = self._cut_queries(ops.expand_dims(bits[0], -1))
-            self.bits_k = self._cut_keys(ops.expand_dims(bits[1], -1))
-        self._find_live()
+            self.bits_q = self._split_queries(ops.expand_dims(bits[0], -1))
+            self.bits_k = self._split_keys(ops.expand_dims(bits[1], -1))
+        self._find_active()
 
-    # Cutting and joining
+    # Splitting into blocks and joining them
 
-    def _cut_queries(self, x):
-        x = _padded(x, self.length, self.count_q * self.size_q)
-        shape = (self.rows, self.kv_heads, self.groups, self.count_q, self.size_q)
+    def _split_queries(self, x: Tensor) -> Tensor:
+        x = _pad(x, self.length, self.count_q * self.size_q)
+        shape = (self.batch, self.kv_heads, self.groups, self.count_q, self.size_q)
         x = ops.transpose(ops.reshape(x, (*shape, x.shape[3])), (3, 0, 1, 2, 4, 5))
-        shape = (self.rows, self.kv_heads, self.groups * self.size_q, x.shape[5])
+        shape = (self.batch, self.kv_heads, self.groups * self.size_q, x.shape[5])
         return ops.reshape(x, (self.count_q, *shape))
 
-    def _cut_keys(self, x):
-        x = _padded(x, self.total, self.count_k * self.size_k)
-        rows, heads = ops.shape(x)[:2]
-        x = ops.reshape(x, (rows, heads, self.count_k, self.size_k, x.shape[3]))
+    def _split_keys(self, x: Tensor) -> Tensor:
+        x = _pad(x, self.total, self.count_k * self.size_k)
+        batch, heads = ops.shape(x)[:2]
+        x = ops.reshape(x, (batch, heads, self.count_k, self.size_k, x.shape[3]))
         return ops.transpose(x, (2, 0, 1, 3, 4))
 
-    def whole(self, x, dtype):
-        """The blocks of queries joined, `(B, N, T, V)`."""
-        shape = (self.count_q, self.rows, self.kv_heads, self.groups, self.size_q)
+    def join_queries(self, x: Tensor, dtype: DTypeLike) -> Tensor:
+        """Return the blocks of queries as one tensor `(B, N, T, V)`."""
+        shape = (self.count_q, self.batch, self.kv_heads, self.groups, self.size_q)
         x = ops.transpose(
             ops.reshape(ops.cast(x, dtype), (*shape, x.shape[4])), (1, 2, 3, 0, 4, 5)
         )
-        x = ops.reshape(x, (self.rows, self.heads, -1, x.shape[5]))
+        x = ops.reshape(x, (self.batch, self.heads, -1, x.shape[5]))
         return x[:, :, : self.length]
 
-    def _whole_keys(self, x):
+    def _join_keys(self, x: Tensor) -> Tensor:
         x = ops.transpose(x, (1, 2, 0, 3, 4))
-        x = ops.reshape(x, (self.rows, self.kv_heads, -1, x.shape[4]))
+        x = ops.reshape(x, (self.batch, self.kv_heads, -1, x.shape[4]))
         return x[:, :, : self.total]
 
-    # Which blocks there is anything to do for
+    # Tiles that are not fully masked
 
-    def _find_live(self):
-        self.live_keys = self.live_queries = None
+    def _find_active(self) -> None:
+        self.active_keys: ActiveBlocks | None = None
+        self.active_queries: ActiveBlocks | None = None
         starts = _starts(self.count_q, self.size_q) + self.query_start
         queries = Blocks(starts, self.size_q)
         keys = Blocks(_starts(self.count_k, self.size_k), self.size_k)
-        live, sure = None, []
+        active, unmasked = None, []
         if self.mask is not None:
-            live = self.mask.overlap(queries, keys)
-            sure.append(self.mask.covers(queries, keys))
-        if not self._fills_blocks():
-            sure.append(keys.last[None, :] < self.total)
-        if live is None and (not sure or sure[0] is None):
-            return  # Nothing to skip, and the same to do for all.
+            active = self.mask.overlap(queries, keys)
+            unmasked.append(self.mask.covers(queries, keys))
+        if not self._has_full_blocks():
+            unmasked.append(keys.last[None, :] < self.total)
+        if active is None and (not unmasked or unmasked[0] is None):
+            return  # No tile to skip, and all tiles are computed in the same way.
         shape = (self.count_q, self.count_k)
-        sure = np.array(False) if sure[0] is None else all_of(sure)
-        live, sure = (
+        is_unknown = unmasked[0] is None
+        active, unmasked = (
             _broadcast(table, shape)
-            for table in (np.array(True) if live is None else live, sure)
+            for table in (
+                np.array(True) if active is None else active,
+                np.array(False) if is_unknown else all_true(unmasked),
+            )
         )
-        self.live_keys = Live(live, sure)
-        self.live_queries = Live(_turned(live), _turned(sure))
+        self.active_keys = ActiveBlocks(active, unmasked)
+        self.active_queries = ActiveBlocks(_transpose(active), _transpose(unmasked))
 
-    def _fills_blocks(self):
-        """Whether the last block of keys is known to be as full as the others."""
+    def _has_full_blocks(self) -> bool:
+        """Return whether the last block of keys is known to have no padding."""
         return isinstance(self.total, int) and self.total % self.size_k == 0
 
     # One tile
 
-    def _spans(self, i, j):
+    def _spans(self, i: Tensor, j: Tensor) -> tuple[Span, Span]:
         query = Span(i * self.size_q + self.query_start, self.size_q)
         return query, Span(j * self.size_k, self.size_k)
 
-    def _by_group(self, x, turned):
-        """What broadcasts to `(B, N, Q, P)` as what does to scores with a G axis."""
+    def _group(self, x: Tensor, transposed: bool) -> Tensor:
+        """Reshape a tensor that broadcasts to `(B, N, Q, P)` to the shape of `_shape`.
+
+        The result broadcasts to that shape.
+        """
         if self.groups > 1:
             heads = x.shape[1]
             by_group = (1, 1) if heads == 1 else (self.kv_heads, self.groups)
-            rows, _, *sizes = ops.shape(x)
-            x = ops.reshape(x, (rows, *by_group, *sizes))
-        if not turned:
+            batch, _, *sizes = ops.shape(x)
+            x = ops.reshape(x, (batch, *by_group, *sizes))
+        if not transposed:
             return x
         last = len(x.shape) - 1
         return ops.transpose(x, (0, 1, last, *range(2, last)))
 
-    def _shape(self, turned):
+    def _shape(self, transposed: bool) -> Shape:
+        """Return the shape of the scores of a tile with an axis for the groups."""
         groups = (self.groups,) if self.groups > 1 else ()
-        if turned:
-            return (self.rows, self.kv_heads, self.size_k, *groups, self.size_q)
-        return (self.rows, self.kv_heads, *groups, self.size_q, self.size_k)
+        if transposed:
+            return (self.batch, self.kv_heads, self.size_k, *groups, self.size_q)
+        return (self.batch, self.kv_heads, *groups, self.size_q, self.size_k)
 
-    def _scores(self, i, j, query, key, masked, turned=False):
-        """Scores of a tile, float32 `(B, K, G x Q, P)`, or turned, `(B, K, P, G x Q)`.
+    def _scores(
+        self,
+        i: Tensor,
+        j: Tensor,
+        query: Tensor,
+        key: Tensor,
+        is_masked: bool,
+        transposed: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the scores of a tile.
 
         Args:
-            masked: bool, whether the mask has anything to say of this tile.
+            i: The index of the block of queries.
+            j: The index of the block of keys.
+            query: `(B, K, G x Q, H)`.
+            key: `(B, K, P, H)`.
+            is_masked: Whether the mask has to be applied.
+            transposed: Whether to return the scores as `(B, K, P, G x Q)`.
 
         Returns:
-            A pair of them and of the slope of the soft cap, None without one.
+            A tuple of the scores, float32 `(B, K, G x Q, P)`, and the derivative of the
+            soft cap, `None` without a soft cap.
         """
-        left, right = (key, query) if turned else (query, key)
+        left, right = (key, query) if transposed else (query, key)
         scores = ops.matmul(left, ops.swapaxes(right, 2, 3))
         scores = ops.cast(scores, "float32")
         slope = None
         if self.logit_soft_cap is not None:
-            bent = ops.tanh(scores / self.logit_soft_cap)
-            scores, slope = bent * self.logit_soft_cap, 1.0 - bent * bent
+            capped = ops.tanh(scores / self.logit_soft_cap)
+            scores, slope = capped * self.logit_soft_cap, 1.0 - capped * capped
         span_q, span_k = self._spans(i, j)
         shape = ops.shape(scores)
         if self.bias is not None:
-            bias = bounded(self.bias.evaluate(span_q, span_k))
-            scores = ops.reshape(scores, self._shape(turned))
-            scores = scores + self._by_group(bias, turned)
-        allowed = self._allowed(span_q, span_k) if masked else None
+            bias = clip_bias(self.bias.evaluate(span_q, span_k))
+            scores = ops.reshape(scores, self._shape(transposed))
+            scores = scores + self._group(bias, transposed)
+        allowed = self._allowed(span_q, span_k) if is_masked else None
         if allowed is not None:
-            scores = ops.reshape(scores, self._shape(turned))
-            scores = ops.where(self._by_group(allowed, turned), scores, -1e30)
+            scores = ops.reshape(scores, self._shape(transposed))
+            scores = ops.where(self._group(allowed, transposed), scores, -1e30)
         return ops.reshape(scores, shape), slope
 
-    def _allowed(self, query, key):
-        inside = None
-        if not self._fills_blocks():
-            inside = ops.reshape(key.positions() < self.total, (1, 1, 1, -1))
+    def _allowed(self, query: Span, key: Span) -> Tensor | None:
+        is_key = None
+        if not self._has_full_blocks():
+            is_key = ops.reshape(key.positions() < self.total, (1, 1, 1, -1))
         if self.mask is None:
-            return inside
+            return is_key
         allowed = self.mask.evaluate(query, key)
-        return allowed if inside is None else ops.logical_and(allowed, inside)
+        return allowed if is_key is None else ops.logical_and(allowed, is_key)
 
-    def _kept(self, i, j, turned=False):
-        """Factors of a tile's weights: zero where dropped, else more than one."""
+    def _dropout_factors(
+        self, i: Tensor, j: Tensor, transposed: bool = False
+    ) -> Tensor | None:
+        """Return the factors of the weights of a tile, or None without dropout.
+
+        They are 0 for dropped weights and `1 / (1 - rate)` for the others.
+        """
         if not self.rate:
             return None
         bits_q = ops.take(self.bits_q, i, axis=0)
         bits_k = ops.take(self.bits_k, j, axis=0)
-        if turned:
+        if transposed:
             bits = ops.bitwise_xor(bits_k, ops.swapaxes(bits_q, 2, 3))
         else:
             bits = ops.bitwise_xor(bits_q, ops.swapaxes(bits_k, 2, 3))
-        bits = mixed(bits)
-        least = round((self.rate - 0.5) * 2**32)
-        kept = bits >= ops.cast(min(least, 2**31 - 1), "int32")
-        return ops.cast(kept, "float32") * (1.0 / (1.0 - self.rate))
+        bits = hash_bits(bits)
+        threshold = round((self.rate - 0.5) * 2**32)
+        keep = bits >= ops.cast(min(threshold, 2**31 - 1), "int32")
+        return ops.cast(keep, "float32") * (1.0 / (1.0 - self.rate))
 
     # Passes over all tiles
 
-    def forward(self):
-        """Outputs and logarithms of the softmax's sums, float32 blocks of queries."""
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Return the outputs and the logarithms of the sums of the softmax.
+
+        Returns:
+            float32 blocks of queries, `(blocks, B, K, G x Q, V)` and
+            `(blocks, B, K, G x Q, 1)`.
+        """
         rows = ops.shape(self.queries)[1:4]
         shapes = (*rows, self.values.shape[4]), (*rows, 1)
 
-        def one_block(i, query):
-            def one_tile(j, masked, output, largest, total):
-                key, value = block(self.keys, j), block(self.values, j)
-                scores, _ = self._scores(i, j, query, key, masked)
+        def one_block(i: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+            def one_tile(
+                j: Tensor,
+                is_masked: bool,
+                output: Tensor,
+                largest: Tensor,
+                total: Tensor,
+            ) -> tuple[Tensor, Tensor, Tensor]:
+                key, value = take_block(self.keys, j), take_block(self.values, j)
+                scores, _ = self._scores(i, j, query, key, is_masked)
                 new = ops.maximum(largest, ops.max(scores, axis=3, keepdims=True))
-                weights, shrunk = ops.exp(scores - new), ops.exp(largest - new)
-                total = total * shrunk + ops.sum(weights, axis=3, keepdims=True)
-                kept = self._kept(i, j)
-                if kept is not None:
-                    weights = weights * kept
+                weights, rescale = ops.exp(scores - new), ops.exp(largest - new)
+                total = total * rescale + ops.sum(weights, axis=3, keepdims=True)
+                factors = self._dropout_factors(i, j)
+                if factors is not None:
+                    weights = weights * factors
                 weights = ops.cast(weights, value.dtype)
-                found = ops.cast(ops.matmul(weights, value), "float32")
-                return output * shrunk + found, new, total
+                product = ops.cast(ops.matmul(weights, value), "float32")
+                return output * rescale + product, new, total
 
             zeros = [ops.zeros(shape, dtype="float32") for shape in shapes]
-            output, largest, total = self._through_keys(
+            output, largest, total = self._loop_over_keys(
                 i, one_tile, (zeros[0], zeros[1] - 1e29, zeros[1])
             )
             if self.sinks is not None:
-                sink = self._sink()
+                sink = self._sink_scores()
                 new = ops.maximum(largest, sink)
-                shrunk = ops.exp(largest - new)
-                output, total = output * shrunk, total * shrunk + ops.exp(sink - new)
+                rescale = ops.exp(largest - new)
+                output, total = output * rescale, total * rescale + ops.exp(sink - new)
                 largest = new
             total = ops.maximum(total, 1e-30)
             return output / total, largest + ops.log(total)
 
-        return for_each(one_block, [self.queries], shapes)
+        return map_blocks(one_block, [self.queries], shapes)
 
-    def _sink(self):
-        """The scores of the sinks for a block of queries, `(1, K, G x Q, 1)`."""
+    def _sink_scores(self) -> Tensor:
+        """Return the scores of the sinks for a block of queries, `(1, K, G x Q, 1)`."""
         sinks = ops.cast(self.sinks, "float32")
         sinks = ops.reshape(sinks, (1, self.kv_heads, self.groups, 1))
         return ops.repeat(sinks, self.size_q, axis=2) if self.size_q > 1 else sinks
 
-    def gradients(self, output, log_sums, upstream):
-        """Gradients of query, key, value, the sinks and the bias's tensors, a list."""
-        dtype = self.values.dtype
-        upstream = self._cut_queries(ops.cast(upstream, dtype))
-        # Of each query: the mean of the weights' gradients, under the weights.
+    def gradients(
+        self, output: Tensor, log_sums: Tensor, upstream: Tensor
+    ) -> list[Tensor]:
+        """Return the gradients of query, key, value, the sinks and the bias's tensors.
+
+        Args:
+            output: The first result of `forward`.
+            log_sums: The second result of `forward`.
+            upstream: The gradient of the output, `(B, N, T, V)`.
+        """
+        upstream = self._split_queries(ops.cast(upstream, self.values.dtype))
+        # The mean of the gradients of a query's weights, under the weights.
         means = ops.sum(ops.cast(upstream, "float32") * output, axis=4, keepdims=True)
+        blocks = _QueryBlock(self.queries, upstream, log_sums, means)
+        queries = self._query_gradients(blocks)
+        keys, values = self._key_gradients(blocks)
+        gradients = [
+            self.join_queries(queries, "float32"),
+            self._join_keys(keys),
+            self._join_keys(values),
+        ]
+        if self.sinks is not None:
+            gradients.append(self._sink_gradient(log_sums, means))
+        if self.bias is not None and self.bias.tensors():
+            gradients += self._bias_gradients(blocks, self.bias)
+        return gradients
 
-        def of_scores(i, j, of_query, key, value, masked, turned=False):
-            """Weights as applied, and gradients of products and of sums of scores."""
-            query, above, log_sum, mean = of_query
-            if turned:
-                log_sum, mean = ops.swapaxes(log_sum, 2, 3), ops.swapaxes(mean, 2, 3)
-            scores, slope = self._scores(i, j, query, key, masked, turned)
-            weights = ops.exp(scores - log_sum)
-            left, right = (value, above) if turned else (above, value)
-            gradient = ops.matmul(left, ops.swapaxes(right, 2, 3))
-            gradient = ops.cast(gradient, "float32")
-            kept = self._kept(i, j, turned)
-            used = weights
-            if kept is not None:
-                gradient, used = gradient * kept, weights * kept
-            of_sums = weights * (gradient - mean)
-            of_products = of_sums if slope is None else of_sums * slope
-            return ops.cast(used, dtype), ops.cast(of_products, dtype), of_sums
+    def _score_gradients(
+        self,
+        i: Tensor,
+        j: Tensor,
+        block: _QueryBlock,
+        key: Tensor,
+        value: Tensor,
+        is_masked: bool,
+        transposed: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the weights of a tile and the gradients of its scores.
 
-        blocks_q = [self.queries, upstream, log_sums, means]
+        Returns:
+            A tuple `(weights, of_products, of_scores)`: the weights after dropout, the
+            gradient of the products of query and key, and the gradient of the scores
+            after the soft cap and the bias, float32.
+        """
+        dtype = self.values.dtype
+        log_sum, mean = block.log_sum, block.mean
+        if transposed:
+            log_sum, mean = ops.swapaxes(log_sum, 2, 3), ops.swapaxes(mean, 2, 3)
+        scores, slope = self._scores(i, j, block.query, key, is_masked, transposed)
+        weights = ops.exp(scores - log_sum)
+        left, right = (value, block.upstream) if transposed else (block.upstream, value)
+        gradient = ops.matmul(left, ops.swapaxes(right, 2, 3))
+        gradient = ops.cast(gradient, "float32")
+        factors = self._dropout_factors(i, j, transposed)
+        dropped = weights
+        if factors is not None:
+            gradient, dropped = gradient * factors, weights * factors
+        of_scores = weights * (gradient - mean)
+        of_products = of_scores if slope is None else of_scores * slope
+        return ops.cast(dropped, dtype), ops.cast(of_products, dtype), of_scores
 
-        def of_query(i, *of_query):
-            def one_tile(j, masked, total):
-                key, value = block(self.keys, j), block(self.values, j)
-                _, gradient, _ = of_scores(i, j, of_query, key, value, masked)
+    def _query_gradients(self, blocks: _QueryBlock) -> Tensor:
+        def one_block(i: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+            query_block = _QueryBlock(*tensors)
+
+            def one_tile(j: Tensor, is_masked: bool, total: Tensor) -> tuple[Tensor]:
+                key, value = take_block(self.keys, j), take_block(self.values, j)
+                _, gradient, _ = self._score_gradients(
+                    i, j, query_block, key, value, is_masked
+                )
                 return (total + ops.cast(ops.matmul(gradient, key), "float32"),)
 
-            zero = ops.zeros(ops.shape(of_query[0]), dtype="float32")
-            return self._through_keys(i, one_tile, (zero,))
+            zero = ops.zeros(ops.shape(query_block.query), dtype="float32")
+            return self._loop_over_keys(i, one_tile, (zero,))
 
-        (queries,) = for_each(of_query, blocks_q, [ops.shape(self.queries)[1:]])
+        (gradients,) = map_blocks(
+            one_block, list(blocks), [ops.shape(self.queries)[1:]]
+        )
+        return gradients
 
-        def of_key(j, key, value):
-            def one_tile(i, masked, of_key, of_value):
-                of_query = [block(x, i) for x in blocks_q]
-                used, gradient, _ = of_scores(
-                    i, j, of_query, key, value, masked, turned=True
+    def _key_gradients(self, blocks: _QueryBlock) -> tuple[Tensor, Tensor]:
+        def one_block(j: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+            def one_tile(
+                i: Tensor, is_masked: bool, of_key: Tensor, of_value: Tensor
+            ) -> tuple[Tensor, Tensor]:
+                block = _QueryBlock(*(take_block(x, i) for x in blocks))
+                weights, gradient, _ = self._score_gradients(
+                    i, j, block, key, value, is_masked, transposed=True
                 )
-                of_key = of_key + ops.cast(ops.matmul(gradient, of_query[0]), "float32")
-                of_value = of_value + ops.cast(ops.matmul(used, of_query[1]), "float32")
+                of_key = of_key + ops.cast(ops.matmul(gradient, block.query), "float32")
+                of_value = of_value + ops.cast(
+                    ops.matmul(weights, block.upstream), "float32"
+                )
                 return of_key, of_value
 
             zeros = [ops.zeros(ops.shape(x), dtype="float32") for x in (key, value)]
-            return self._through_queries(j, one_tile, zeros)
+            return self._loop_over_queries(j, one_tile, tuple(zeros))
 
-        blocks_k = [self.keys, self.values]
-        shapes = [ops.shape(x)[1:] for x in blocks_k]
-        keys, values = for_each(of_key, blocks_k, shapes)
-        found = [self.whole(queries, "float32"), *map(self._whole_keys, (keys, values))]
-        if self.sinks is not None:
-            found.append(self._sink_gradient(log_sums, means))
-        if self.bias is not None and self.bias.tensors():
-            found += self._bias_gradients(of_scores, blocks_q)
-        return found
+        tensors = [self.keys, self.values]
+        shapes = [ops.shape(x)[1:] for x in tensors]
+        keys, values = map_blocks(one_block, tensors, shapes)
+        return keys, values
 
-    def _sink_gradient(self, log_sums, means):
-        gradient = -ops.exp(self._sink() - log_sums) * means
+    def _sink_gradient(self, log_sums: Tensor, means: Tensor) -> Tensor:
+        gradient = -ops.exp(self._sink_scores() - log_sums) * means
         shape = (-1, self.kv_heads, self.groups, self.size_q)
         gradient = ops.sum(ops.reshape(gradient, shape), axis=(0, 3))
         return ops.reshape(gradient, self.sinks.shape)
 
-    def _bias_gradients(self, of_scores, blocks_q):
-        tensors = self.bias.tensors()
+    def _bias_gradients(self, blocks: _QueryBlock, bias: Bias) -> list[Tensor]:
+        tensors = bias.tensors()
         sums = []
         for tensor in tensors:
             shape = list(ops.shape(tensor))
-            if len(shape) == 4:  # by positions: room for whole blocks
-                for axis, room in (
+            if len(shape) == 4:  # Axes of positions, extended to complete blocks.
+                for axis, length in (
                     (2, self.count_q * self.size_q),
                     (3, self.count_k * self.size_k),
                 ):
                     if tensor.shape[axis] != 1:
-                        shape[axis] = room
+                        shape[axis] = length
             sums.append(ops.zeros(shape, dtype="float32"))
-        shape = (self.rows, self.heads, self.size_q, self.size_k)
+        shape = (self.batch, self.heads, self.size_q, self.size_k)
 
-        def one_block(i, *sums):
-            of_query = [block(x, i) for x in blocks_q]
+        def one_block(i: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+            block = _QueryBlock(*(take_block(x, i) for x in blocks))
 
-            def one_tile(j, masked, *sums):
-                key, value = block(self.keys, j), block(self.values, j)
-                *_, gradient = of_scores(i, j, of_query, key, value, masked)
+            def one_tile(j: Tensor, is_masked: bool, *sums: Tensor) -> list[Tensor]:
+                key, value = take_block(self.keys, j), take_block(self.values, j)
+                *_, gradient = self._score_gradients(i, j, block, key, value, is_masked)
                 span_q, span_k = self._spans(i, j)
                 gradient = ops.reshape(gradient, shape)
-                return self.bias.add_gradient(list(sums), gradient, span_q, span_k)
+                return bias.add_gradient(list(sums), gradient, span_q, span_k)
 
-            return self._through_keys(i, one_tile, sums)
+            return self._loop_over_keys(i, one_tile, sums)
 
         sums = loop(0, self.count_q, one_block, sums)
-        return [
-            _cropped(total, ops.shape(tensor)) for total, tensor in zip(sums, tensors)
-        ]
+        return [_crop(total, ops.shape(tensor)) for total, tensor in zip(sums, tensors)]
 
-    def _through_keys(self, i, one_tile, state):
-        return over(self.live_keys, i, self.count_k, one_tile, state)
+    def _loop_over_keys(
+        self,
+        i: Tensor,
+        one_tile: collections.abc.Callable[..., collections.abc.Iterable[Tensor]],
+        state: tuple[Tensor, ...],
+    ) -> tuple[Tensor, ...]:
+        return loop_over_active(self.active_keys, i, self.count_k, one_tile, state)
 
-    def _through_queries(self, j, one_tile, state):
-        return over(self.live_queries, j, self.count_q, one_tile, state)
+    def _loop_over_queries(
+        self,
+        j: Tensor,
+        one_tile: collections.abc.Callable[..., collections.abc.Iterable[Tensor]],
+        state: tuple[Tensor, ...],
+    ) -> tuple[Tensor, ...]:
+        return loop_over_active(self.active_queries, j, self.count_q, one_tile, state)
 
 
-def _starts(count, size):
+def _starts(count: int | Tensor, size: int) -> np.ndarray | Tensor:
     if isinstance(count, int):
         return np.arange(count, dtype="int32") * size
     return ops.arange(count, dtype="int32") * size
 
 
-def _broadcast(table, shape):
-    known = isinstance(table, np.ndarray) and all(isinstance(n, int) for n in shape)
-    return (np if known else ops).broadcast_to(table, shape)
+def _broadcast(table: np.ndarray | Tensor, shape: Shape) -> np.ndarray | Tensor:
+    is_static = isinstance(table, np.ndarray) and all(isinstance(n, int) for n in shape)
+    return (np if is_static else ops).broadcast_to(table, shape)  # pyright: ignore
 
 
-def _turned(table):
+def _transpose(table: np.ndarray | Tensor) -> np.ndarray | Tensor:
     return table.T if isinstance(table, np.ndarray) else ops.transpose(table)
 
 
-def _padded(x, length, room):
-    """`(B, N, T, H)` with zeros up to `room` of T."""
-    if isinstance(length, int) and length == room:
+def _pad(x: Tensor, length: int | Tensor, padded_length: int | Tensor) -> Tensor:
+    """Pad the third axis of `(B, N, T, H)` with zeros to `padded_length`."""
+    if isinstance(length, int) and length == padded_length:
         return x
     shape = ops.shape(x)
-    zeros = ops.zeros((*shape[:2], room - length, shape[3]), dtype=x.dtype)
+    zeros = ops.zeros((*shape[:2], padded_length - length, shape[3]), dtype=x.dtype)
     return ops.concatenate([x, zeros], axis=2)
 
 
-def _cropped(x, shape):
+def _crop(x: Tensor, shape: Shape) -> Tensor:
     return ops.slice(x, [0] * len(shape), shape)

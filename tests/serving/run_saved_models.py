@@ -1,8 +1,8 @@
-"""Run in a fresh process: ask SavedModels, with TensorFlow and its text ops alone.
+"""A script that runs SavedModels with only TensorFlow and tensorflow_text.
 
-Usage: ask_saved_models.py FILE, a JSON list of `[folder, signature, batch]`; a batch
-is a list of base64 texts or of lists of ids. Writes a JSON list of the answers, and
-which modules of the library were imported.
+Usage: run_saved_models.py FILE. The file is a JSON list of requests
+`[folder, signature, batch]`. A batch is a list of base64 texts or of lists of ids.
+Prints a JSON object with the outputs and the imported modules of the library.
 """
 
 import base64
@@ -12,18 +12,18 @@ import sys
 import tensorflow as tf
 
 
-def needs_nothing_more(folder):
+def has_only_core_ops(folder):
     with open(f"{folder}/non_core_ops.json", encoding="utf-8") as file:
         return json.load(file) == []
 
 
-def tensor(batch):
+def to_tensor(batch):
     if not batch or isinstance(batch[0], str):
         return tf.constant([base64.b64decode(text) for text in batch], tf.string)
     return tf.constant(batch, tf.int32)
 
 
-def plain(value):
+def to_json(value):
     if value.dtype == tf.string:
         return nested(lambda text: base64.b64encode(text).decode(), value)
     return value.numpy().tolist()
@@ -37,16 +37,16 @@ def nested(function, value):
 
 
 with open(sys.argv[1], encoding="utf-8") as file:
-    questions = json.load(file)
-folders = list(dict.fromkeys(folder for folder, _, _ in questions))
-# Those that say so are loaded by TensorFlow alone.
-loaded = {f: tf.saved_model.load(f) for f in folders if needs_nothing_more(f)}
+    requests = json.load(file)
+folders = list(dict.fromkeys(folder for folder, _, _ in requests))
+# SavedModels without other ops must load before tensorflow_text is imported.
+loaded = {f: tf.saved_model.load(f) for f in folders if has_only_core_ops(f)}
 import tensorflow_text  # noqa: E402, F401 (registers the ops)
 
 loaded.update({f: tf.saved_model.load(f) for f in folders if f not in loaded})
-answers = []
-for folder, signature, batch in questions:
-    found = loaded[folder].signatures[signature](tensor(batch))
-    answers.append({name: plain(value) for name, value in found.items()})
+outputs = []
+for folder, signature, batch in requests:
+    results = loaded[folder].signatures[signature](to_tensor(batch))
+    outputs.append({name: to_json(value) for name, value in results.items()})
 imported = [name for name in sys.modules if name.split(".")[0] == "keras_attn"]
-print(json.dumps({"answers": answers, "imported": imported}))
+print(json.dumps({"outputs": outputs, "imported": imported}))

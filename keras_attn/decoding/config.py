@@ -1,0 +1,207 @@
+"""A generation request as an object: `GenerationConfig`."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_attn.decoding.strategies.base import Strategy
+from keras_attn.decoding.strategies.beam_search import BeamSearch
+from keras_attn.decoding.strategies.greedy_search import GreedySearch
+from keras_attn.decoding.strategies.sampling import Sampling
+from keras_attn.layers._internal.arguments import is_int, positive_int
+
+__all__ = ["GenerationConfig"]
+
+_FILE_NAME = "generation_config.json"
+_STRATEGIES = {cls.__name__: cls for cls in (BeamSearch, GreedySearch, Sampling)}
+# Names of `transformers` -> fields. The first name that a file has is used.
+_PUBLISHED_NAMES = {
+    "start_token_id": ("decoder_start_token_id",),
+    "end_token_id": ("eos_token_id",),
+    "padding_id": ("pad_token_id",),
+    "max_new_tokens": ("max_new_tokens",),
+    "min_new_tokens": ("min_new_tokens",),
+    "banned_token_ids": ("suppress_tokens",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationConfig:
+    """The options of a generation request, for `generate` and `stream`.
+
+    It can be passed as `config=`, and keywords of `generate` have precedence over it.
+    A value, compared by its fields.
+
+    Args:
+        max_new_tokens: int L, the largest number of tokens to generate.
+        min_new_tokens: int, no end token is generated among this number of first
+            tokens.
+        start_token_id: int, the first token of the target if there is no prompt.
+        end_token_id: int or ints, the tokens that end a sequence. None: all sequences
+            get `max_new_tokens` tokens.
+        padding_id: int, the id of padding in prompts, prefixes and results. The first
+            token of a prompt is never padding. Default: the id that the model masks; if
+            it masks none, as published language models, 0, except that prompts whose
+            lengths are known (ragged ids, lists of different lengths, a single prompt)
+            have no padding, and a 0 at their end is a token.
+        strategy: a `GreedySearch` (default), `BeamSearch` or `Sampling`, or a sampler
+            object of `keras_hub.samplers`.
+        prefix: ints `(F,)` or `(B, F)`, the tokens that each generated sequence begins
+            with; shorter ones are padded at the end.
+        banned_token_ids: ints, tokens that are never generated.
+        target: name of the target input, see `step_model`.
+        output: name of the output that holds the logits, see `step_model`.
+
+    Raises:
+        ValueError: for a number outside its range.
+
+    Example:
+        >>> from keras_attn import decoding
+        >>> config = decoding.GenerationConfig(max_new_tokens=20, end_token_id=3)
+        >>> config = config.update(strategy=decoding.BeamSearch(num_beams=2))
+        >>> config.max_new_tokens, config.strategy.num_beams
+        (20, 2)
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     config.save(folder)
+        ...     loaded = decoding.GenerationConfig.load(folder)
+        >>> loaded == config
+        True
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    start_token_id: int | None = None
+    end_token_id: Any = None
+    padding_id: int | None = None
+    strategy: Any = None
+    prefix: Any = None
+    banned_token_ids: Any = ()
+    target: str | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        positive_int("max_new_tokens", self.max_new_tokens)
+        is_valid = is_int(self.min_new_tokens)
+        if not is_valid or not 0 <= self.min_new_tokens <= self.max_new_tokens:
+            raise ValueError(
+                "`min_new_tokens` must be an int from 0 to `max_new_tokens`. "
+                f"Received: min_new_tokens={self.min_new_tokens!r}, "
+                f"max_new_tokens={self.max_new_tokens}"
+            )
+        # Plain Python values: comparable, hashable and serializable.
+        for name in ("end_token_id", "prefix", "banned_token_ids"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+
+    def update(self, **changes: Any) -> "GenerationConfig":
+        """Return a config with the given fields replaced; None leaves a field as is."""
+        changes = {n: value for n, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **changes) if changes else self
+
+    def get_strategy(self) -> Strategy:
+        """Return the strategy, `GreedySearch()` by default.
+
+        Raises:
+            ValueError: if it is neither a strategy nor a usable sampler.
+        """
+        if self.strategy is None:
+            return GreedySearch()
+        if isinstance(self.strategy, Strategy):
+            return self.strategy
+        from keras_attn.decoding.strategies.keras_hub import strategy_of_sampler
+
+        return strategy_of_sampler(self.strategy)
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the config as JSON.
+
+        Args:
+            path: a folder, in which `generation_config.json` is written, or a file.
+
+        Raises:
+            ValueError: for a strategy that is a sampler object or a class of the user.
+        """
+        values = dataclasses.asdict(self)
+        strategy = self.strategy
+        if strategy is not None and type(strategy) not in _STRATEGIES.values():
+            raise ValueError(
+                "Only a strategy of `keras_attn.decoding` can be saved, one of "
+                f"{sorted(_STRATEGIES)}. Received: strategy={strategy!r}"
+            )
+        if strategy is not None:
+            name = type(strategy).__name__
+            values["strategy"] = {"class_name": name, **dataclasses.asdict(strategy)}
+        text = json.dumps({"keras_attn": values}, indent=2) + "\n"
+        _config_file(path).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> "GenerationConfig":
+        """Read a config that `save` has written, or that of a published model.
+
+        Of the `generation_config.json` of a published model, the token ids and the
+        numbers of new tokens are read; its search settings (`do_sample`, `num_beams`,
+        ...) are not: pass `strategy=`.
+
+        Args:
+            path: the file, or the folder with `generation_config.json`.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: for a file that is not a generation config.
+        """
+        file = _config_file(path)
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"There must be a generation config at the path. Received: {path=}"
+            )
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"The file must hold JSON. Received: {path=}") from error
+        if not isinstance(content, Mapping):
+            raise ValueError(f"The file must hold a JSON object. Received: {path=}")
+        if "keras_attn" not in content:
+            return cls(**_published_fields(content))
+        values = dict(content["keras_attn"])
+        strategy = values.get("strategy")
+        if strategy is not None:
+            options = {n: value for n, value in strategy.items() if n != "class_name"}
+            values["strategy"] = _STRATEGIES[strategy["class_name"]](**options)
+        return cls(**values)
+
+
+def _config_file(path: str | pathlib.Path) -> pathlib.Path:
+    path = pathlib.Path(path)
+    return path / _FILE_NAME if path.is_dir() else path
+
+
+def _published_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {}
+    for field, names in _PUBLISHED_NAMES.items():
+        values = [content[n] for n in names if content.get(n) is not None]
+        if values:
+            fields[field] = values[0]
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """Return ints, or nested tuples of ints, of any nested or array value."""
+    if value is None or isinstance(value, int):
+        return value
+    if hasattr(value, "numpy"):  # tensors of TensorFlow and PyTorch
+        value = value.numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"Token ids must be ints in rows of the same length. Received: {value!r}"
+        ) from error
+    return _nested_tuples(array.tolist())
+
+
+def _nested_tuples(value: Any) -> Any:
+    return tuple(map(_nested_tuples, value)) if isinstance(value, list) else value
