@@ -1,15 +1,21 @@
 # `make demo` and `make test` are all a fresh machine needs: each makes .venv, installs
-# what it lacks there, and runs.
+# the missing dependencies there, and runs.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint format clean
+.PHONY: demo quick test lint format clean
 
 demo: .venv/.installed-examples
 	$(BIN)/python -u examples/translation.py
 
+# The checks of everyday work: two minutes. Two cases of each test that is not slow.
+quick: .venv/.installed-test lint
+	$(PYTEST) --max-cases 2 -m "not (slow or export or subprocess or backend)"
+
+# Everything: all backends, exported models, examples, docstrings, types.
 test: .venv/.installed-test lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .

@@ -4,7 +4,8 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-# These register what a saved model may hold: to load one, importing us is enough.
+# These register all classes of saved models: to load one, `import keras_attn`
+# is enough.
 from keras_attn import checkpoints, layers, ops, training
 
 if TYPE_CHECKING:  # `__getattr__` imports these on first access.

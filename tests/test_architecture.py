@@ -56,7 +56,14 @@ def imports(tree, package):
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             inside.update(map(id, ast.walk(node)))
+    # Imports for type checkers only do not happen.
+    unexecuted = set()
     for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            unexecuted.update(id(x) for line in node.body for x in ast.walk(line))
+    for node in ast.walk(tree):
+        if id(node) in unexecuted:
+            continue
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -216,7 +223,10 @@ GOOD = {
     ),
     "tensorflow": ("text/new.py", "import tensorflow as tf\nimport tensorflow_text"),
     "public Keras": ("ops/new.py", "import keras\nfrom keras import ops\nkeras.Input"),
-    "internals": ("_graph/new.py", "from keras_attn._keras_internals import recorded_calls"),
+    "internals": (
+        "_graph/new.py",
+        "from keras_attn._keras_internals import recorded_calls",
+    ),
 }
 
 

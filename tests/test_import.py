@@ -81,7 +81,7 @@ def test_text_is_loaded_when_touched():
 
 
 PUBLIC = {
-    "ops": "caches dot_product_attention masks sinusoids",
+    "ops": "kv_cache dot_product_attention masks sinusoids",
     "layers": "MultiHeadAttention MultiHeadSelfAttention CrossAttention "
     "SinusoidalPositionEmbedding PositionEmbedding TokenEmbedding FeedForward "
     "TransformerEncoder TransformerDecoder",

@@ -57,12 +57,12 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = pathlib.Path(path)
+        self.path: pathlib.Path = pathlib.Path(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"Expected a folder with a published model. Received: path={path!s}"
             )
-        self.config = Config(read_json(self.path / CONFIG))
+        self.config: Config = Config(read_json(self.path / CONFIG))
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._locations: dict[str, tuple[pathlib.Path, str]] = {}
         for file, names in self._weight_files().items():

@@ -77,7 +77,6 @@ def _layer_class(layer: keras.layers.Layer) -> type[keras.layers.Layer]:
 _RENAMED = {
     "head_dim": "key_dim",
     "num_query_heads": "num_heads",
-    "output_shape": "output_dim",
 }
 _DROPPED = (
     *("activity_regularizer", "attention_axes"),

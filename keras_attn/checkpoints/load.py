@@ -69,11 +69,11 @@ def load(
 
     Returns:
         A Functional `keras.Model`. Its inputs, int32 ids unless noted, are:
-        - BERT, GPT-2, Llama and similar models: `"token_ids"` `(B, T)`, also accepted
-          as a bare tensor. With `use_token_type_ids`: a dict of `"token_ids"` and
-          `"token_type_ids"`, both `(B, T)`.
+        - BERT, GPT-2, Llama and similar models: a tensor `(B, T)`, named `"token_ids"`.
+          With `use_token_type_ids`: a dict of `"token_ids"` and `"token_type_ids"`,
+          both `(B, T)`.
         - Marian, BART, T5: a dict of `"source"` `(B, S)` and `"target"` `(B, T)`.
-        - ViT: `"image"`, floats `(B, height, width, channels)`.
+        - ViT: a float tensor `(B, height, width, channels)`, named `"image"`.
 
         Positions whose id is the config's `pad_token_id` are padding. Causal language
         models do not mask padding: put it at the end, where no token attends to it.
@@ -103,7 +103,7 @@ def load(
         ...            "ln_f.bias": np.zeros(4, "float32")}
         >>> save_file(tensors, folder / "model.safetensors")
         >>> model = checkpoints.load(folder, task="causal_language_model")
-        >>> tuple(model({"token_ids": np.array([[3, 4, 5]])}).shape)
+        >>> tuple(model(np.array([[3, 4, 5]])).shape)
         (1, 3, 11)
         >>> states = checkpoints.load(folder, task="hidden_states")
         >>> tuple(states(np.array([[3, 4, 5]])).shape)

@@ -41,7 +41,7 @@ class TokenAlignment:
         self.target = target
         self.start_token_id = start_token_id
         self.padding_id = padding_id
-        self.input_names = [tensor.name for tensor in model.inputs]
+        self.input_names: list[str] = [tensor.name for tensor in model.inputs]
         try:
             probe = probe_attention(model)
         except ValueError as error:
@@ -57,12 +57,12 @@ class TokenAlignment:
         ]
         if not names:
             raise ValueError(
-                "`return_alignment` requires a cross-attention layer of keras_attn from "
-                "the target to a context. Received: a model with the attention layers "
-                f"{sorted(probe.calls)}"
+                "`return_alignment` requires a cross-attention layer of keras_attn "
+                "from the target to a context. Received: a model with the attention "
+                f"layers {sorted(probe.calls)}"
             )
         weights = probe.model.output[names[-1]]
-        self.weights = keras.Model(probe.model.inputs, weights)
+        self.weights: keras.Model = keras.Model(probe.model.inputs, weights)
 
     def __call__(
         self, inputs: Mapping[str, Tensor], results: Mapping[str, Tensor]

@@ -28,7 +28,7 @@ def uses_xla(jit_compile: bool | str, model: keras.Model, max_new_tokens: int) -
         bool; always True on JAX, and always False on PyTorch.
 
     Raises:
-        ValueError: for another value.
+        ValueError: for any other value.
     """
     if jit_compile not in (True, False, "auto"):
         raise ValueError(
@@ -68,7 +68,7 @@ def compile_function(
             functools.partial(function),
             autograph=False,  # as in `model.fit`; reading the source takes seconds
             jit_compile=jit_compile,
-            # XLA compiles each shape separately, so that the shape may as well be known.
+            # XLA compiles each shape separately anyway.
             reduce_retracing=not jit_compile,
         )
         return result

@@ -113,8 +113,8 @@ def _concrete_values(name: str, tensor: Tensor) -> np.ndarray:
         return ops.convert_to_numpy(tensor)
     except Exception as error:  # each backend has its own error for traced tensors
         raise ValueError(
-            f"Input '{name}' must be an eager tensor: generation cannot be called inside "
-            "a compiled function; use `keras_attn.serving` to export a graph. "
+            f"Input '{name}' must be an eager tensor: generation cannot be called "
+            "inside a compiled function; use `keras_attn.serving` to export a graph. "
             f"Received: {tensor}"
         ) from error
 
@@ -242,13 +242,13 @@ def extend_aligned_inputs(
     value at the last token of the prompt.
 
     Args:
-        step: the step model, which knows the aligned inputs.
+        step: the step model, with the names of the aligned inputs.
         inputs: dict of tensors, the model's inputs, with or without a prompt.
         total: int, number of positions that the model will process.
         padding_id: int, id of padding in prompts.
 
     Raises:
-        ValueError: for another length, or if the input cannot be continued: because
+        ValueError: for any other length, or if the input cannot be continued: because
             later values affect earlier positions, or because it counts positions.
     """
     prompt = inputs.get(step.target)
@@ -274,8 +274,8 @@ def extend_aligned_inputs(
         known = ops.convert_to_numpy(values)
         if _counts_positions(known, lengths):
             raise ValueError(
-                f"Input '{name}' seems to count positions and cannot be continued by its "
-                f"last value; pass it with length {total}. "
+                f"Input '{name}' seems to count positions and cannot be continued by "
+                f"its last value; pass it with length {total}. "
                 f"Received: {name}={known.tolist()}"
             )
         last = np.minimum(np.arange(total)[None], lengths[:, None] - 1)

@@ -53,7 +53,7 @@ class DecodingLoop:
     generated token.
 
     Args:
-        step: a `StepModel` with capacity for the prompt and `max_new_tokens - 1` tokens.
+        step: a `StepModel` for the prompt and `max_new_tokens - 1` tokens.
         settings: the `SearchSettings`.
         transpose_weights: bool, whether weight matrices are transposed once before the
             loop, which is faster if XLA compiles it; see `keras_attn.ops.matmul`.
@@ -64,7 +64,7 @@ class DecodingLoop:
     ) -> None:
         self.step = step
         self.settings = settings
-        self.strategy = settings.strategy
+        self.strategy: Strategy = settings.strategy
         self.transpose_weights = transpose_weights
 
     def __call__(
@@ -238,7 +238,7 @@ class DecodingLoop:
 def prompt_lengths(prompt: Tensor, padding_id: int) -> Tensor:
     """Return the number of tokens of each prompt, int32 `(B,)`.
 
-    The first token is one whatever its id: some models start with the padding id.
+    The first token always counts: some models start with the padding id.
     """
     is_token = ops.not_equal(prompt[:, 1:], padding_id)
     return 1 + ops.sum(ops.cast(is_token, "int32"), axis=1)

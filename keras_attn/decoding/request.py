@@ -59,8 +59,8 @@ class Request:
         self, model: keras.Model, inputs: Any, config: GenerationConfig
     ) -> None:
         cache = _model_cache(model, config.output)
-        self.model = cache.part or model
-        self.target = find_target(self.model, config.target).name
+        self.model: keras.Model = cache.part or model
+        self.target: str = find_target(self.model, config.target).name
         self._cache = cache
         strategy = config.get_strategy()
         num_logits = self.model.outputs[0].shape[-1]
@@ -89,7 +89,7 @@ class Request:
         else:
             check_ids(start_token_id, num_ids, "`start_token_id`", "start_token_id")
             start_token_id = int(start_token_id)
-        self.batch_size = int(next(iter(self.inputs.values())).shape[0])
+        self.batch_size: int = int(next(iter(self.inputs.values())).shape[0])
         self.prefix = checked_prefix(
             num_logits,
             config.prefix,
@@ -101,7 +101,7 @@ class Request:
         if not self.batch_size:  # No backend computes empty products in a loop.
             self.inputs = {name: _one_element(x) for name, x in self.inputs.items()}
             self.prefix = None if self.prefix is None else _one_element(self.prefix)
-        self.settings = SearchSettings(
+        self.settings: SearchSettings = SearchSettings(
             strategy,
             constraints,
             start_token_id,
@@ -112,7 +112,7 @@ class Request:
         )
         # The last token is not read by the model.
         self._num_positions = prompt_size + self.settings.max_new_tokens - 1
-        self.inputs = extend_aligned_inputs(
+        self.inputs: dict[str, Tensor] = extend_aligned_inputs(
             self._step_model(), self.inputs, self._num_positions, paddings.of_prompts
         )
 
@@ -198,7 +198,7 @@ class _Padding:
 
 
 class _ModelCache:
-    """What is derived from a model with its current variables.
+    """The values that are derived from a model with its current variables.
 
     It holds no reference to the model itself, so that both can be freed.
     """
@@ -226,7 +226,7 @@ _CACHES: "weakref.WeakKeyDictionary[keras.Model, dict[str | None, _ModelCache]]"
 
 
 def _model_cache(model: keras.Model, output: str | None) -> _ModelCache:
-    """Return what is cached for a model.
+    """Return the cache of a model.
 
     `enable_lora` and `quantize` replace variables: programs that were traced before
     would use the old ones, so that the cache starts again.

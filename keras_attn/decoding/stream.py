@@ -44,8 +44,9 @@ def stream(
             (default), `Sampling`, or a sampler object of `keras_hub.samplers`.
 
     Returns:
-        An iterator over NumPy arrays int32 `(B,)`, the next token of each batch element;
-        `padding_id` for one that has ended, or whose prompt is not read to its end.
+        An iterator over NumPy arrays int32 `(B,)`, the next token of each batch
+        element; `padding_id` for one that has ended, or whose prompt is not yet read to
+        its end.
 
     Raises:
         ValueError: as `generate`, immediately; and for a beam search, whose first token

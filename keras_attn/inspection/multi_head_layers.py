@@ -12,7 +12,9 @@ from keras_attn.layers.transformer.block import TransformerBlock
 __all__ = ["attention_parts", "multi_head_layers"]
 
 
-def multi_head_layers(model: keras.Model) -> dict[str, MultiHeadLayer | LinearSelfAttention]:
+def multi_head_layers(
+    model: keras.Model,
+) -> dict[str, MultiHeadLayer | LinearSelfAttention]:
     """Return the multi-head attention layers of a Functional model.
 
     Args:

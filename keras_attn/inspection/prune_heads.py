@@ -9,9 +9,9 @@ import keras
 import numpy as np
 
 from keras_attn._graph import functional
-from keras_attn.layers.attention.multi_head_attention import MultiHeadLayer
 from keras_attn._keras_internals import inner_layers, is_functional
 from keras_attn.inspection.multi_head_layers import attention_parts, multi_head_layers
+from keras_attn.layers.attention.multi_head_attention import MultiHeadLayer
 
 __all__ = ["prune_heads"]
 

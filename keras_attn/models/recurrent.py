@@ -25,7 +25,7 @@ _ATTENTIONS: dict[str, Callable[..., AttentionLayer]] = {
 def recurrent_translator(
     source_vocabulary_size: int,
     target_vocabulary_size: int | None = None,
-    attention: str | AttentionLayer | None = "additive",
+    attention: Any = "additive",
     cell: str = "gru",
     num_layers: int = 1,
     *,

@@ -1,5 +1,9 @@
 """Updates of the fixed-size buffers of a decoding loop."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import typing
 
 from keras import ops

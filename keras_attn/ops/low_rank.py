@@ -1,5 +1,8 @@
 """Weights with a low-rank adapter (LoRA) added."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOperatorIssue=false
+
 from keras import ops
 
 from keras_attn._types import Tensor

@@ -11,6 +11,9 @@ it reads each of them only once, which does not repay a transpose, and XLA would
 the transpose again at each use.
 """
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalMemberAccess=false
+
 import contextvars
 import math
 import types

@@ -136,8 +136,8 @@ class TextGenerator(TextToText):
 
         super().__init__(model, search_texts)
         self.tokenizer = tokenizer
-        self.generate = self.best
-        self.generate_ids = graph_function(
+        self.generate: Callable[[Tensor], dict[str, Tensor]] = self.best
+        self.generate_ids: Callable[[Tensor], dict[str, Tensor]] = graph_function(
             generate_ids, tf.TensorSpec([None, None], tf.int32, name="prompt")
         )
 

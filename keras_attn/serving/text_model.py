@@ -86,7 +86,9 @@ class TextModel(tf.Module):
         for limit in (num_positions, source.shape[1]):
             max_length = max_length if limit is None else min(max_length, limit)
         # The variables alone, as in `TextToText`. Tables are tracked automatically.
-        self.model_variables = [variable.value for variable in model.variables]
+        self.model_variables: list[tf.Variable] = [
+            variable.value for variable in model.variables
+        ]
         self.tokenizer = tokenizer
 
         def tokenize(text: Tensor) -> Tensor:
@@ -108,7 +110,9 @@ class TextModel(tf.Module):
                 "label": tf.gather(tf.constant(labels), best),
             }
 
-        self.predict = graph_function(predict, tf.TensorSpec([None], tf.string, "text"))
+        self.predict: Callable[[Tensor], dict[str, Tensor]] = graph_function(
+            predict, tf.TensorSpec([None], tf.string, "text")
+        )
 
     def signatures(self) -> dict[str, Callable[[Tensor], dict[str, Tensor]]]:
         """Return the functions to save, by the names of their signatures."""

@@ -37,7 +37,9 @@ class TextToText(tf.Module):
         super().__init__()
         # The variables alone: the Keras model itself is only in the closures of the
         # functions, and so is not saved as an object of its own.
-        self.model_variables = [variable.value for variable in model.variables]
+        self.model_variables: list[Any] = [
+            variable.value for variable in model.variables
+        ]
 
         def n_best(text: Tensor) -> dict[str, Tensor]:
             texts, scores = search(text)
@@ -48,8 +50,10 @@ class TextToText(tf.Module):
             return {"text": texts[:, 0], "score": scores[:, 0]}
 
         text = tf.TensorSpec([None], tf.string, name="text")
-        self.n_best = graph_function(n_best, text)
-        self.best = graph_function(best, text)
+        self.n_best: Callable[[Tensor], dict[str, Tensor]] = graph_function(
+            n_best, text
+        )
+        self.best: Callable[[Tensor], dict[str, Tensor]] = graph_function(best, text)
 
     def signatures(self) -> dict[str, Callable[[Tensor], dict[str, Tensor]]]:
         """Return the functions to save, by the names of their signatures."""

@@ -130,9 +130,11 @@ class Translator(TextToText):
         super().__init__(model, search_texts)
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.translate = self.best
+        self.translate: Callable[[Tensor], dict[str, Tensor]] = self.best
         ids = tf.TensorSpec([None, None], tf.int32, name="source")
-        self.translate_ids = graph_function(translate_ids, ids)
+        self.translate_ids: Callable[[Tensor], dict[str, Tensor]] = graph_function(
+            translate_ids, ids
+        )
         hidden_states = _hidden_states(
             source_input, encoder_outputs, source_tokenizer.padding_id
         )

@@ -89,8 +89,8 @@ class BleuCallback(keras.callbacks.Callback):
                 "`translate` must be callable, from a list of str to a list of str. "
                 f"Received: translate={translate!r}"
             )
-        self.sources = _as_list("sources", sources)
-        self.references = _as_list("references", references)
+        self.sources: list[str] = _as_list("sources", sources)
+        self.references: list[str] = _as_list("references", references)
         if not self.sources or len(self.sources) != len(self.references):
             raise ValueError(
                 "Expected at least one source sentence and one reference per source. "

@@ -8,6 +8,7 @@ from keras import ops
 from tensors import fill_weights
 
 from keras_attn import layers
+from keras_attn.decoding.compile import compile_function
 from keras_attn.models import recurrent_translator, transformer_translator
 
 V, D, HEADS = 13, 8, 2
@@ -512,7 +513,7 @@ def fast(function, model):
     """`function` compiled where single operations take far longer, on JAX."""
     if keras.backend.backend() != "jax":
         return function
-    return compiled(function, model.variables)
+    return compile_function(function, model.variables)
 
 
 def full_logits(model, inputs):

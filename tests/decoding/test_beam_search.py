@@ -217,7 +217,10 @@ def test_the_score_counts_generated_tokens_with_the_end_token(alpha):
 
 def test_where_there_are_fewer_hypotheses_than_asked_for():
     found = found_by(
-        language_model(0), {"target": PROMPTS}, BeamSearch(64, 0.6, 64), max_new_tokens=1
+        language_model(0),
+        {"target": PROMPTS},
+        BeamSearch(64, 0.6, 64),
+        max_new_tokens=1,
     )
     assert (found["lengths"] > 0).sum(axis=1).tolist() == [VOCABULARY] * 3
     assert np.isneginf(found["scores"][:, VOCABULARY:]).all()

@@ -320,11 +320,18 @@ def test_a_model_is_let_go():
         ),
         (
             {"source": SOURCE},
-            {"banned_token_ids": [x for x in range(V) if x != END], "min_new_tokens": 1},
+            {
+                "banned_token_ids": [x for x in range(V) if x != END],
+                "min_new_tokens": 1,
+            },
             "leave at least one token.*no end token",
         ),
         ({"source": SOURCE}, {"prefix": [0, 5]}, r"padding \(0\) only at its end"),
-        ({"source": SOURCE}, {"prefix": [5] * 13}, "not be longer than `max_new_tokens`"),
+        (
+            {"source": SOURCE},
+            {"prefix": [5] * 13},
+            "not be longer than `max_new_tokens`",
+        ),
         (
             {"source": SOURCE},
             {"prefix": [5], "banned_token_ids": [5]},

@@ -256,14 +256,18 @@ ACROSS = {
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_an_operation_across_positions_is_named(name):
-    with pytest.raises(ValueError, match=f"output of '{name}.*depends on other positions"):
+    with pytest.raises(
+        ValueError, match=f"output of '{name}.*depends on other positions"
+    ):
         step_model(ACROSS[name](), LENGTH)
 
 
 def test_a_context_that_depends_on_the_target():
     target, (source, context) = ids("target"), encoded()
     x = layers.CrossAttention(2, name="culprit")(context, embed(target))
-    with pytest.raises(ValueError, match="'culprit'.*`context` depends on the generated"):
+    with pytest.raises(
+        ValueError, match="'culprit'.*`context` depends on the generated"
+    ):
         step_model(model(x, source, target), LENGTH)
 
 
@@ -420,7 +424,8 @@ def test_a_source_added_position_by_position():
         atol=1e-5,
     )
     with pytest.raises(ValueError, match="'source' is aligned.*length 3, that"):
-        generate(full, {"source": inputs["source"][:, :1]}, 1, max_new_tokens=3)
+        source = {"source": inputs["source"][:, :1]}
+        generate(full, source, start_token_id=1, max_new_tokens=3)
 
 
 def test_generate_continues_segment_ids():

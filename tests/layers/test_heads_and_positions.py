@@ -198,7 +198,7 @@ def test_biases_within_attention(kind):
     position = layers.AlibiPositionBias() if kind == "ALiBi" else relative()
     layer = made(position=position, num_key_value_heads=2)
     values = alibi_values() if kind == "ALiBi" else relative_values(position)
-    layer._position.given = None  # the reference would rotate
+    layer._position.argument = None  # the reference would rotate
     output, _ = expected_of(layer, CAUSAL, values)
     assert_close(layer(X, use_causal_mask=True), output)
 

@@ -185,8 +185,8 @@ def test_qwen3():
     model = transformers.Qwen3Model(transformers.Qwen3Config(**PUBLISHED))
     names = {
         **LLAMA,
-        f"{ATTENTION}._query_norm": f"{THEIRS}.q_norm",
-        f"{ATTENTION}._key_norm": f"{THEIRS}.k_norm",
+        f"{ATTENTION}._projections.query_norm": f"{THEIRS}.q_norm",
+        f"{ATTENTION}._projections.key_norm": f"{THEIRS}.k_norm",
     }
     attentions = (grouped(qk_norm="rms_norm") for _ in "ab")
     assert_equal_to(model, decoders(MODERN, *attentions, activation="silu"), names)
@@ -351,7 +351,9 @@ T5 = {
     f"{ATTENTION}._projections.output": "layer.0.SelfAttention.o",
 }
 CROSS = {
-    own.replace("self_", "cross_"): name.replace("0.Self", "1.EncDec").replace("0", "1")
+    own.replace("self_", "cross_").replace(
+        "_attention_res", "_cross_res"
+    ): name.replace("0.Self", "1.EncDec").replace("0", "1")
     for own, name in T5.items()
 }
 

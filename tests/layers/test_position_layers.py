@@ -92,7 +92,7 @@ def test_the_implicit_mask_passes(make):
 
 
 def test_a_too_long_input_is_refused():
-    message = "learned 11 positions.*Received: 12 tokens from start_index=0"
+    message = "vectors for 11 positions.*Received: 12 tokens from start_index=0"
     with pytest.raises(ValueError, match=message):
         learned()(normal(1, ROOM + 1, WIDTH))
     with pytest.raises(ValueError, match=message):

@@ -287,7 +287,7 @@ def test_bad_arguments(name, value):
 
 
 def test_sequence_longer_than_max_length(model):
-    with pytest.raises(ValueError, match="learned 9 positions.*Received: 10 tokens"):
+    with pytest.raises(ValueError, match="for 9 positions.*Received: 10 tokens"):
         model(np.ones((1, 10), "int32"))
 
 

@@ -126,6 +126,7 @@ def test_maps_are_the_attention_weights_of_the_decoder(model):
 
 
 def test_training_and_saving(model, tmp_path):
+    keras.utils.set_random_seed(0)
     model = keras.models.clone_model(model)
     rng = np.random.default_rng(0)
     source = rng.integers(1, V, (64, 5)).astype("int32")

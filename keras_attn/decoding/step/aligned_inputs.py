@@ -1,9 +1,9 @@
 """The tensors that are aligned with the target, though they do not depend on it.
 
 Segment ids are read position by position; an encoder's output that is attended to is
-not. If both lengths are unknown, their shapes are alike. So each call is tried with a
-target of one length and other tensors of a different length: those that make it fail
-are aligned with the target.
+not. If both lengths are unknown, their shapes are alike. So each call is tried with
+a target of length 2 and other tensors of length 3: those that make it fail are aligned
+with the target.
 """
 
 import itertools

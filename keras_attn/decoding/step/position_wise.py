@@ -1,9 +1,9 @@
 """Probes of single calls: whether their outputs depend on other positions.
 
 The step model as a whole is compared with the training model on a few random tokens,
-and these may miss what a call does for others: a count of the tokens 7, say, or a
-convolution that reaches far back. So each call is probed by itself, on random values
-over many positions, as a whole and in two halves.
+and these may miss the behaviour of a call for other tokens: a count of the tokens 7,
+say, or a convolution that reaches far back. So each call is probed by itself, on
+random values over many positions, as a whole and in two halves.
 """
 
 from collections.abc import Collection, Iterable

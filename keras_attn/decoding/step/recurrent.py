@@ -59,7 +59,7 @@ class CachedRecurrentLayer(keras.layers.Layer):
                     f"Received: {name}={getattr(layer, name)}"
                 )
         self.layer = layer
-        self.with_state = keras.layers.RNN(
+        self.with_state: Any = keras.layers.RNN(
             layer.cell,
             return_sequences=True,
             return_state=True,

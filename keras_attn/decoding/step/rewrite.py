@@ -67,7 +67,7 @@ class StepGraph:
 
     def _replay_all(self, graph: functional.Graph, target: keras.KerasTensor) -> None:
         calls, (output,) = graph.calls, graph.outputs
-        self.dependent = functional.descendants(calls, [target])
+        self.dependent: set[int] = functional.descendants(calls, [target])
         if id(output) not in self.dependent:
             raise ValueError(
                 f"The model's output must depend on its input '{target.name}'. "

@@ -21,7 +21,7 @@ class StepModel(keras.Model):
     """The Functional model of one decoding step, returned by `step_model`.
 
     Inputs, a dict:
-        `"step_tokens"`: int32 `(B, T)`, the next token, or the prompt in the first step.
+        `"step_tokens"`: int32 `(B, T)`, the next token, or at first the prompt.
         `"step_index"`: int32 scalar, position of the first of these tokens.
         `"frontier"`: the value of `encode` (missing if it is empty).
         `"cache"`: the value of `empty_cache` or of the previous step (missing if it is

@@ -111,8 +111,8 @@ def extendable_inputs(model: keras.Model, step: Any) -> frozenset[str]:
 def _random_inputs(model: keras.Model, step: Any) -> dict[str, Tensor]:
     target, length = step.target, min(_LENGTH, step.max_length)
     rng = np.random.default_rng(0)
-    # Ids must differ, or an error may not show. A custom embedding most likely has as
-    # many ids as there are logits.
+    # Ids must differ, or an error may not show. A custom embedding most likely has one
+    # id per logit.
     sizes = {target: model.outputs[0].shape[-1], **vocabulary_sizes(model)}
     # Not longer than the learned positions of the source or the target.
     limit = max_positions(functional.read_graph(model).calls)

@@ -64,8 +64,8 @@ class CachedCall(keras.layers.Layer):
         super().__init__(dtype=layer.dtype_policy, **kwargs)
         self.layer = layer
         self.options = options
-        self.training_output = (output.shape, output.dtype)
-        self.first_argument = next(iter(inspect.signature(layer.call).parameters))
+        self.training_output: tuple[Any, Any] = (output.shape, output.dtype)
+        self.first_argument: str = next(iter(inspect.signature(layer.call).parameters))
         self.supports_masking = True
         self.built = True
 

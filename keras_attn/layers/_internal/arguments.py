@@ -97,7 +97,7 @@ def refuse_unsupported(
     Args:
         layer_class: the class of the layer, for the message.
         arguments: keyword arguments of its constructor.
-        alternatives: for each argument that is refused, what to use instead.
+        alternatives: the replacement of each argument that is refused.
     """
     for name in sorted(set(arguments) & set(alternatives)):
         raise ValueError(

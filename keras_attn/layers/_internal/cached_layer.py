@@ -19,8 +19,8 @@ class CachedLayer(Protocol):
     states of a recurrent layer.
 
     `inputs` of both methods are the arguments of the layer's `call` by name, without
-    `training`; tensors hold the new positions only. `inputs["projected_context"]` is present if
-    arguments of a `ContextLayer` are fixed.
+    `training`; tensors hold the new positions only. If arguments of a `ContextLayer`
+    are fixed, `inputs["projected_context"]` holds the value of `project_context`.
     """
 
     def cache_spec(
@@ -75,14 +75,14 @@ class ContextLayer(CachedLayer, Protocol):
     context_masks: tuple[str, ...]
 
     def project_context(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what all decoding steps need of the context, computed once.
+        """Compute the tensors of a context that all decoding steps share.
 
         Args:
             inputs: the fixed arguments among `context_arguments` and `context_masks`.
 
         Returns:
-            A dict of tensors, `inputs["projected_context"]` of each step. Its tensors have
-            the batch axis first. The batch of a step may be a multiple of it: the
-            beams of a batch element, one after the other, share its context.
+            A dict of tensors, `inputs["projected_context"]` of each step, with the
+            batch as the first axis. The batch size of a step may be a multiple of it:
+            the beams of a batch element, one after the other, share its context.
         """
         ...

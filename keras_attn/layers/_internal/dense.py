@@ -17,12 +17,12 @@ __all__ = ["HeadDense", "LoraStateMixin", "PositionwiseDense"]
 
 
 class LoraStateMixin:
-    """Saving of LoRA adapters, for subclasses of `keras.layers.Dense` and `EinsumDense`.
+    """Saving of LoRA adapters, for subclasses of `Dense` and `EinsumDense` of Keras.
 
     Keras saves the weight matrix with the adapters of `enable_lora` merged into it, and
     sets both adapters to zero on loading. They can then never train again, since the
     gradient of each is a product with the other. Here the file holds the merged matrix
-    (for layers without adapters) and, in addition, the original matrix and the adapters.
+    (for layers without adapters) and also the original matrix and the adapters.
     If a file has no adapters, those of the layer start from their initial values.
 
     Quantized layers are saved by Keras.

@@ -43,7 +43,7 @@ def scale_initializer(initializer: InitializerLike, gain: float) -> InitializerL
     """Return an initializer with the values of `initializer` times `gain`."""
     if not isinstance(initializer, initializers.VarianceScaling):
         return ScaledInitializer(initializer, gain)
-    # A `VarianceScaling` stays one: Keras tells only these which axes of a weight
+    # A `VarianceScaling` stays one: Keras passes only to these which axes of a weight
     # are inputs.
     config = initializers.VarianceScaling.get_config(initializer)
     config["scale"] *= gain**2

@@ -45,9 +45,11 @@ class AttentionLayer(keras.layers.Layer):
         self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.dropout = arguments.rate("dropout", dropout)
+        self.dropout: float = arguments.rate("dropout", dropout)
         self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed) if dropout > 0 else None
+        self.seed_generator: Any = (
+            keras.random.SeedGenerator(seed) if dropout > 0 else None
+        )
         self.supports_masking = True
 
     @property
@@ -68,7 +70,7 @@ class AttentionLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def _project_output(self, heads: Tensor, query: Tensor) -> Tensor:
-        """Project `(B, T, N, V)` to `(B, T, output width)`, gated by the query input."""
+        """Project `(B, T, N, V)` to `(B, T, output width)`; `query` is for a gate."""
         raise NotImplementedError
 
     def _attention(

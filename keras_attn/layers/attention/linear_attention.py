@@ -100,9 +100,7 @@ class LinearSelfAttention(keras.layers.Layer):
         >>> attention = layers.LinearSelfAttention(num_heads=8)
         >>> attention(inputs, use_causal_mask=True).shape
         (None, None, 64)
-        >>> block = layers.TransformerDecoder(
-        ...     intermediate_dim=256, num_heads=8, attention=layers.LinearSelfAttention(8)
-        ... )
+        >>> block = layers.TransformerDecoder(256, num_heads=8, attention=attention)
 
     Reference:
         Katharopoulos et al. 2020, "Transformers are RNNs: Fast Autoregressive

@@ -29,7 +29,7 @@ __all__ = [
 KERAS_ALTERNATIVES = {
     "attention_axes": "attention is over the second axis; reshape the inputs",
     "flash_attention": "use `attention_kernel='fused'`",
-    "activity_regularizer": "add a `keras.layers.ActivityRegularization` after the layer",
+    "activity_regularizer": "add a `keras.layers.ActivityRegularization` layer",
 }
 
 
@@ -71,8 +71,8 @@ class MultiHeadLayer(AttentionLayer):
     ) -> None:
         arguments.refuse_unsupported(type(self), kwargs, KERAS_ALTERNATIVES)
         super().__init__(dropout, seed, **kwargs)
-        self.num_heads = arguments.positive_int("num_heads", num_heads)
-        self.num_key_value_heads = arguments.positive_int(
+        self.num_heads: int = arguments.positive_int("num_heads", num_heads)
+        self.num_key_value_heads: int | None = arguments.positive_int(
             "num_key_value_heads", num_key_value_heads, optional=True
         )
         if self.num_heads % (self.num_key_value_heads or 1):
@@ -80,10 +80,14 @@ class MultiHeadLayer(AttentionLayer):
                 "`num_heads` must be a multiple of `num_key_value_heads`. "
                 f"Received: {num_heads=}, {num_key_value_heads=}"
             )
-        self.key_dim = arguments.positive_int("key_dim", key_dim, optional=True)
-        self.value_dim = arguments.positive_int("value_dim", value_dim, optional=True)
+        self.key_dim: int | None = arguments.positive_int(
+            "key_dim", key_dim, optional=True
+        )
+        self.value_dim: int | None = arguments.positive_int(
+            "value_dim", value_dim, optional=True
+        )
         self.use_bias = use_bias
-        self.output_shape = arguments.positive_int(
+        self.output_shape: int | None = arguments.positive_int(
             "output_shape", output_shape, optional=True
         )
         if attention_kernel not in KERNELS:
@@ -114,10 +118,10 @@ class MultiHeadLayer(AttentionLayer):
                 arguments.number(name, value, 0, expected="a number above 0 or None")
         self.scale = scale
         self.logit_soft_cap = logit_soft_cap
-        self.use_sinks = arguments.boolean("use_sinks", use_sinks)
-        self.use_gate = arguments.boolean("use_gate", use_gate)
+        self.use_sinks: bool = arguments.boolean("use_sinks", use_sinks)
+        self.use_gate: bool = arguments.boolean("use_gate", use_gate)
         self.use_output_bias = use_output_bias
-        self.branch_gain = arguments.number(
+        self.branch_gain: float = arguments.number(
             "branch_gain", branch_gain, 0, expected="a positive number"
         )
 
@@ -152,7 +156,7 @@ class MultiHeadLayer(AttentionLayer):
         self._cache = KeyValueCache(num_key_value_heads, key_dim, value_dim, ring)
         self.sinks = None
         if self.use_sinks:
-            self.sinks = self.add_weight(
+            self.sinks: Any = self.add_weight(
                 name="sinks", shape=(self.num_heads,), initializer="zeros"
             )
         heads_shape = (*query_shape[:2], self.num_heads, key_dim)
@@ -320,7 +324,7 @@ class MultiHeadAttention(MultiHeadLayer):
     Raises:
         ValueError: for a size that is not a positive int, a rate outside [0, 1), an
             unknown kernel, numbers of heads that do not divide, a window below 1, two
-            position objects of one kind, an argument of
+            rotations or two biases, an argument of
             `keras.layers.MultiHeadAttention` that is not supported and, in `build`, a
             width that is not a multiple of `num_heads`.
 
@@ -662,7 +666,7 @@ class CrossAttention(MultiHeadLayer):
     def cache_spec(
         self, batch_size: int, max_length: int, inputs: Collection[str]
     ) -> dict[str, keras.KerasTensor]:
-        """Return an empty dict: the layer needs no cache; see `decoding.CachedLayer`."""
+        """Return an empty dict: there is no cache; see `decoding.CachedLayer`."""
         return {}
 
     def project_context(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

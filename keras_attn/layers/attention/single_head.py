@@ -20,8 +20,8 @@ _SCORES = ("dot", "scaled", "general")
 class SingleHeadLayer(AttentionLayer):
     """Base of the attention layers with one head and no projection of the values."""
 
-    context_arguments = ("value", "key")
-    context_masks = ("padding_mask",)
+    context_arguments: tuple[str, ...] = ("value", "key")
+    context_masks: tuple[str, ...] = ("padding_mask",)
     kernel_initializer: Any
 
     def _build_score(self, query_shape: Shape, key_shape: Shape) -> int:

@@ -39,7 +39,7 @@ class AttentionPosition:
         layers = [
             arguments.deserialize(x) for x in (argument if is_list else [argument])
         ]
-        self.argument = layers if is_list else layers[0]
+        self.argument: Any = layers if is_list else layers[0]
         layers = [layer for layer in layers if layer is not None]
         kinds = RotaryPositionEmbedding, PositionBias
         if not all(isinstance(layer, kinds) for layer in layers):

@@ -109,7 +109,7 @@ class RelativePositionBias(PositionBias):
 
     Raises:
         ValueError: for sizes that are not positive ints, too few buckets, or attention
-            with another number of heads than that of the first layer.
+            with a number of heads that differs from that of the first layer.
 
     Example:
         >>> import keras

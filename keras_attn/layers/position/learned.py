@@ -83,15 +83,15 @@ class PositionEmbedding(keras.layers.Layer):
             return
         if start_index < 0 or start_index + length > self.sequence_length:
             raise ValueError(
-                f"Layer '{self.name}' has vectors for {self.sequence_length} positions; "
-                "use a shorter input, or `resize` the layer. Received: "
+                f"Layer '{self.name}' has vectors for {self.sequence_length} "
+                "positions; use a shorter input, or `resize` the layer. Received: "
                 f"{length} tokens from {start_index=} on"
             )
 
     def resize(
         self, sequence_length: int, method: str = "extend"
     ) -> "PositionEmbedding":
-        """Return a new layer, built, for another number of positions.
+        """Return a new layer, built, for a different number of positions.
 
         The new layer has the name and all settings of this one, which does not change.
         To use it in a model, rebuild the model, for instance with
@@ -103,7 +103,7 @@ class PositionEmbedding(keras.layers.Layer):
                 fewer positions, and initializes additional ones like a new layer: they
                 must be trained. `"interpolate"` stretches the whole table: each new
                 vector is interpolated linearly between the two nearest old ones, as in
-                resizing an image (new position `i` is at `(i + 0.5) * old / new - 0.5`).
+                resizing an image (position `i` is at `(i + 0.5) * old / new - 0.5`).
                 It is for one axis; a table of image patches has two.
 
         Returns:

@@ -81,16 +81,16 @@ class DecoderCell(keras.layers.Layer):
         self.units: int = decoder.units
         self.residual: bool = decoder.residual
         self.feeds_attention: bool = decoder.feeds_attention
-        self.cells = [
+        self.cells: list[Any] = [
             CELLS[decoder.cell][0](self.units, **_options(decoder), name=f"cell{i}")
             for i in range(decoder.num_layers)
         ]
-        self.state_size = [
+        self.state_size: list[int] = [
             size for cell in self.cells for size in _sizes(cell.state_size)
         ]
         if self.feeds_attention:
             self.state_size.append(self.units)
-        self.output_size = self.units * (2 if self.feeds_attention else 1)
+        self.output_size: int = self.units * (2 if self.feeds_attention else 1)
 
     def build(self, inputs_shape: Shape) -> None:
         self.input_widths: list[int] = []

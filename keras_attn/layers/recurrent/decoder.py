@@ -248,7 +248,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return outputs[..., : self.units], outputs[..., self.units :], states
 
     def _attend_to(self, context: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """Return the attention to a projected context as a function of hidden states."""
+        """Return the attention to a context as a function of hidden states."""
 
         def attend(hidden: Tensor) -> Tensor:
             inputs = {"query": hidden, "projected_context": context}

@@ -37,7 +37,7 @@ class StateBridge(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.dense = [
+        self.dense: list[Any] = [
             keras.layers.Dense(
                 units,
                 activation="tanh",

@@ -44,31 +44,31 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.intermediate_dim = arguments.positive_int(
+        self.intermediate_dim: int = arguments.positive_int(
             "intermediate_dim", intermediate_dim
         )
-        self.num_heads = arguments.positive_int("num_heads", num_heads)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.activation = activations.get(activation)
+        self.num_heads: int = arguments.positive_int("num_heads", num_heads)
+        self.dropout: float = arguments.rate("dropout", dropout)
+        self.activation: Any = activations.get(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.kernel_initializer = initializers.get(kernel_initializer)
-        self.bias_initializer = initializers.get(bias_initializer)
+        self.kernel_initializer: Any = initializers.get(kernel_initializer)
+        self.bias_initializer: Any = initializers.get(bias_initializer)
         self.normalize_first = normalize_first
-        self.attention = arguments.optional_layer("attention", attention)
-        self.feed_forward = arguments.optional_layer("feed_forward", feed_forward)
+        self.attention: Any = arguments.optional_layer("attention", attention)
+        self.feed_forward: Any = arguments.optional_layer("feed_forward", feed_forward)
         # A template, without weights.
         self._normalization = Untracked(
             check_normalization("normalization", normalization)
         )
-        self.residual = _check_residual(residual, normalize_first)
-        self.use_bias = arguments.boolean("use_bias", use_bias)
-        self.parallel = arguments.boolean("parallel", parallel)
+        self.residual: Residual = _check_residual(residual, normalize_first)
+        self.use_bias: bool = arguments.boolean("use_bias", use_bias)
+        self.parallel: bool = arguments.boolean("parallel", parallel)
         if self.parallel and not normalize_first:
             raise ValueError(
                 "`parallel=True` requires `normalize_first=True`. "
                 f"Received: {parallel=}, {normalize_first=}"
             )
-        self.branch_gain = float(
+        self.branch_gain: float = float(
             arguments.number(
                 "branch_gain", branch_gain, 0, expected="a positive number"
             )

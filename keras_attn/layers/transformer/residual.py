@@ -43,9 +43,7 @@ class Residual:
         >>> import keras
         >>> from keras_attn import layers
         >>> residual = layers.Residual(layer_scale=0.1, stochastic_depth=0.2)
-        >>> block = layers.TransformerEncoder(
-        ...     intermediate_dim=256, num_heads=8, normalize_first=True, residual=residual
-        ... )
+        >>> block = layers.TransformerEncoder(256, num_heads=8, residual=residual)
         >>> block(keras.Input((None, 64))).shape
         (None, None, 64)
 
@@ -114,7 +112,7 @@ class ResidualConnection:
     def __init__(self, block: Any, name: str, shape: Shape) -> None:
         form: Residual = block.residual
         self.normalize_first: bool = block.normalize_first
-        self.scale = form.scale
+        self.scale: float = form.scale
 
         def norm(suffix: str) -> keras.layers.Layer:
             layer = make_normalization(
@@ -135,15 +133,19 @@ class ResidualConnection:
                 dtype=block.dtype_policy,
             )
 
-        self.norm = norm("layer_norm")
-        self.output_norm = norm("output_norm") if form.sandwich_norm else None
+        self.norm: keras.layers.Layer = norm("layer_norm")
+        self.output_norm: keras.layers.Layer | None = (
+            norm("output_norm") if form.sandwich_norm else None
+        )
         self.layer_scale = None
         if form.layer_scale is not None:
-            self.layer_scale = LayerScale(
+            self.layer_scale: LayerScale | None = LayerScale(
                 form.layer_scale, name=f"{name}_layer_scale", dtype=block.dtype_policy
             )
             self.layer_scale.build(shape)
-        self.dropouts = [dropout("dropout", block.dropout, None)]
+        self.dropouts: list[keras.layers.Layer] = [
+            dropout("dropout", block.dropout, None)
+        ]
         if form.stochastic_depth > 0:
             # One draw per batch element, for all its positions and channels.
             self.dropouts.append(

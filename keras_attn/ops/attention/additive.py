@@ -1,5 +1,8 @@
 """Additive attention: scores from a small network."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalOperand=false, reportOptionalSubscript=false
+
 import keras
 from keras import ops
 

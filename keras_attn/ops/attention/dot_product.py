@@ -1,5 +1,9 @@
 """Dot-product attention, and the choice of its kernel."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportOptionalOperand=false, reportOptionalSubscript=false
+
 import collections.abc
 import contextlib
 import contextvars

@@ -1,5 +1,9 @@
 """Linear attention: feature maps in place of the softmax, and running sums."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportGeneralTypeIssues=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import collections.abc
 import typing
 

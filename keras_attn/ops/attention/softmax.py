@@ -1,5 +1,9 @@
 """Attention weights from scores, and outputs from weights, for every kind of score."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportGeneralTypeIssues=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import keras
 from keras import ops
 

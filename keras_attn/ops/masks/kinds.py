@@ -1,5 +1,8 @@
 """Mask classes, and their intersection."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalOperand=false
+
 import collections.abc
 import dataclasses
 import functools

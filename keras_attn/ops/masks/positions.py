@@ -1,5 +1,8 @@
 """Query and key positions, and functions that are evaluated at them."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalOperand=false, reportOptionalSubscript=false
+
 import collections.abc
 import dataclasses
 import typing

@@ -4,6 +4,11 @@ A bias, like a mask, is an object that can be evaluated for any range of positio
 that the blockwise kernel never stores all of it.
 """
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import dataclasses
 import math
 

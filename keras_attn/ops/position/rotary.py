@@ -1,5 +1,9 @@
 """Rotary position embedding: rotation of feature pairs by position-dependent angles."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import collections.abc
 import math
 import numbers

@@ -1,5 +1,9 @@
 """Sinusoids of positions, and positions in packed sequences."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalIterable=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 from keras import ops
 
 from keras_attn._types import Tensor

@@ -71,9 +71,9 @@ class BertTokenizer(Tokenizer):
                 "Expected a vocabulary of distinct, non-empty str. Received: "
                 f"vocabulary={self.tokens()[:6]}..."
             )
-        self.lower_case = bool(lower_case)
+        self.lower_case: bool = bool(lower_case)
         self.strip_accents = strip_accents
-        self.split_chinese = bool(split_chinese)
+        self.split_chinese: bool = bool(split_chinese)
         unknown_id = cast(int, self.unknown_id)
         self._unknown = self.id_to_token(unknown_id)
         self._pieces = tf_text.FastWordpieceTokenizer(

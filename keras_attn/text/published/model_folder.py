@@ -26,14 +26,14 @@ class ModelFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = pathlib.Path(path)
+        self.path: pathlib.Path = pathlib.Path(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"Expected the folder of a published model. Received: path={path!s}"
             )
         self._config = self.read_json("config.json")
         self.model_type: str | None = self._config.get("model_type")
-        self.settings = self.read_json("tokenizer_config.json")
+        self.settings: dict[str, Any] = self.read_json("tokenizer_config.json")
         name = self.settings.get("tokenizer_class")
         self.tokenizer_class: str | None = name and name.removesuffix("Fast")
 

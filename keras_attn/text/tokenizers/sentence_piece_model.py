@@ -28,7 +28,7 @@ class SentencePieceModel:
         # A SavedModel identifies kernels by this name. Without it, two models in one
         # SavedModel would share the kernel of the first.
         self._name = "sentencepiece_" + hashlib.sha256(serialized).hexdigest()[:16]
-        self.tokens = self._read_tokens()
+        self.tokens: list[str] = self._read_tokens()
 
     @property
     def base64(self) -> str:

@@ -44,7 +44,7 @@ class WordTokenizer(Tokenizer):
     def __init__(self, vocabulary: Iterable[str], lower_case: bool = False) -> None:
         vocabulary = validate_vocabulary(vocabulary)
         super().__init__(vocabulary)
-        self.lower_case = bool(lower_case)
+        self.lower_case: bool = bool(lower_case)
         # Without the special tokens: no text is tokenized to them.
         first = len(SPECIAL_TOKENS)
         keys = tf.constant(vocabulary[first:], tf.string)

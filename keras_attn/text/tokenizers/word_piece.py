@@ -55,7 +55,7 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(self, vocabulary: Iterable[str], lower_case: bool = False) -> None:
         vocabulary = validate_vocabulary(vocabulary)
         super().__init__(vocabulary)
-        self.lower_case = bool(lower_case)
+        self.lower_case: bool = bool(lower_case)
         self._tokenizer: Any = tf_text.FastBertTokenizer(
             vocabulary,
             token_out_type=tf.int32,  # pyright: ignore[reportArgumentType]

@@ -12,6 +12,9 @@ References:
     (https://arxiv.org/abs/2205.14135).
 """
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportOptionalSubscript=false
+
 import itertools
 import typing
 

@@ -1,5 +1,9 @@
 """Sequential loops over blocks that skip fully masked pairs of blocks."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportOptionalOperand=false, reportOptionalSubscript=false
+
 import collections.abc
 import typing
 
@@ -25,6 +29,10 @@ class ActiveBlocks:
         counts_unmasked: int32 `(rows,)`, the number of unmasked columns.
         counts: int32 `(rows,)`, the number of active columns.
     """
+
+    order: Tensor
+    counts_unmasked: Tensor
+    counts: Tensor
 
     def __init__(
         self, active: np.ndarray | Tensor, unmasked: np.ndarray | Tensor

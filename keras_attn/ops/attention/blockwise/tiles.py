@@ -1,5 +1,10 @@
 """Attention of tiles, the pairs of a block of queries and a block of keys."""
 
+# Keras's functions are inferred to return None for a backend without them.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
+# pyright: reportOptionalSubscript=false
+
 import collections.abc
 import typing
 
@@ -46,6 +51,18 @@ class Tiles:
     The arguments are those of `blockwise_attention`. In the shapes below, G = N / K
     heads share a key, and Q and P are the sizes of a block of queries and of keys.
     """
+
+    batch: typing.Any
+    heads: typing.Any
+    length: typing.Any
+    kv_heads: typing.Any
+    total: typing.Any
+    groups: typing.Any
+    count_q: typing.Any
+    count_k: typing.Any
+    size_q: int
+    size_k: int
+    rate: typing.Any
 
     def __init__(
         self,
