@@ -1,5 +1,5 @@
-# `make demo` and `make test` are all a fresh machine needs: each makes .venv, installs
-# the missing dependencies there, and runs.
+# Each command first creates .venv and installs the missing dependencies there, so that
+# `make demo` and `make test` run on a new machine.
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -9,11 +9,12 @@ PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope
 demo: .venv/.installed-examples
 	$(BIN)/python -u examples/translation.py
 
-# The checks of everyday work: two minutes. Two cases of each test that is not slow.
+# Everyday checks, in less than three minutes: at most two cases of each test, and no
+# slow tests.
 quick: .venv/.installed-test lint
 	$(PYTEST) --max-cases 2 -m "not (slow or export or subprocess or backend)"
 
-# Everything: all backends, exported models, examples, docstrings, types.
+# All tests: all backends, exported models, examples, docstrings, types.
 test: .venv/.installed-test lint
 	$(PYTEST)
 

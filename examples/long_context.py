@@ -46,9 +46,7 @@ def rotary(rope_type=None, length=TRAIN_LENGTH):
 
 def relative():
     # The last bucket begins at the training length.
-    return layers.RelativePositionBias(
-        max_distance=TRAIN_LENGTH, bidirectional=False
-    )
+    return layers.RelativePositionBias(max_distance=TRAIN_LENGTH, bidirectional=False)
 
 
 # Name -> a function of the sequence length that returns a layer of position embeddings

@@ -13,6 +13,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 MIN_COMPLETENESS = 0.95
+# Keras has no annotations: the type of an argument is inferred from its default value,
+# and a loaded object has the type of anything that can be loaded.
+KERAS_ERROR = re.compile(
+    r'to parameter "(verbose|jit_compile)" of type "str" in function "(fit|compile)"'
+    r'|Argument of type "Unknown . Any . object . FunctionType . None"'
+)
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PARTS = [
     *("checkpoints", "decoding", "inspection", "layers", "models", "ops", "serving"),
@@ -21,46 +27,44 @@ PARTS = [
 
 
 def pyright(*arguments, folder=ROOT):
-    """Return the parsed JSON output of pyright.
+    """Return the parsed JSON output of pyright, run in a folder.
 
     `PYTHONPATH` lets it find the package, which an editable installation hides from it.
     """
-    command = [sys.executable, "-m", "pyright", "--outputjson", *map(str, arguments)]
+    command = [sys.executable, "-m", "pyright", "--outputjson"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
     }
     result = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True
+        [*command, "--pythonpath", sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     start = result.stdout.find("{")
     assert start >= 0, result.stdout + result.stderr
     return json.loads(result.stdout[start:])
 
 
-def check(folder, *paths):
-    """Return the errors of pyright's basic mode in the given paths, one per line.
-
-    Args:
-        folder: Folder for the configuration file.
-        *paths: Files or folders to check.
-    """
-    config = {
-        "include": [str(path) for path in paths],
-        "extraPaths": [str(ROOT)],
-        "typeCheckingMode": "basic",
-        "pythonVersion": "3.11",
-    }
-    (folder / "pyrightconfig.json").write_text(json.dumps(config))
-    arguments = ["--pythonpath", sys.executable, "--project", folder]
-    output = pyright(*arguments, folder=folder)
+def errors(output):
+    """Return the errors in the output of pyright."""
     assert output["summary"]["filesAnalyzed"] > 0
-    return "\n".join(
+    return [
         f"{d['file']}:{d['range']['start']['line'] + 1}: {d['message']}"
         for d in output["generalDiagnostics"]
         if d["severity"] == "error"
-    )
+    ]
+
+
+def errors_in_code(code, folder):
+    """Return the errors of basic mode in a script, for which files are written."""
+    config = {"include": ["script.py"], "typeCheckingMode": "basic"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(config))
+    (folder / "script.py").write_text(code, encoding="utf-8")
+    return errors(pyright(folder=folder))
 
 
 @pytest.mark.slow
@@ -80,33 +84,31 @@ def test_the_public_names_are_typed():
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_the_package_has_no_type_errors(tmp_path):
-    errors = check(tmp_path, ROOT / "keras_attn")
-    assert not errors, errors
+def test_the_package_has_no_type_errors():
+    """The mode is in `pyproject.toml`."""
+    found = errors(pyright())
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_the_code_of_the_readme_has_no_type_errors(tmp_path):
-    """One file, since later snippets use names of earlier ones."""
+    """One script, since later snippets use names of earlier ones."""
     snippets = SNIPPET.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(snippets) > 3
-    file = tmp_path / "readme.py"
-    file.write_text("\n".join(snippets), encoding="utf-8")
-    errors = check(tmp_path, file)
-    assert not errors, errors
+    found = errors_in_code("\n".join(snippets), tmp_path)
+    found = [error for error in found if not KERAS_ERROR.search(error)]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_unknown_parts_are_errors_and_known_ones_complete(tmp_path):
+def test_a_wrong_part_is_an_error_and_each_part_is_known(tmp_path):
     """`keras_attn/__init__.py` imports parts on first access, unseen by checkers."""
-    file = tmp_path / "names.py"
-    names = [*(f"{part}.__all__" for part in PARTS), "layer"]
-    lines = [f"print(keras_attn.{name})" for name in names]
-    file.write_text("\n".join(["import keras_attn", *lines]), encoding="utf-8")
-    errors = check(tmp_path, file).splitlines()
-    assert len(errors) == 1 and '"layer" is not a known attribute' in errors[0], errors
+    names = [*(f"{part}.__all__" for part in PARTS), "layers.TransformerEncoder"]
+    lines = [f"print(keras_attn.{name})" for name in [*names, "layer"]]
+    (error,) = errors_in_code("\n".join(["import keras_attn", *lines]), tmp_path)
+    assert '"layer" is not a known attribute' in error
 
 
 def test_type_checkers_import_every_part():

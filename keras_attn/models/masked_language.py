@@ -1,5 +1,7 @@
 """BERT: a masked language model and a text classifier with the same encoder."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -221,7 +223,9 @@ def _encoder(
     embedding = layers.TokenEmbedding(
         vocabulary_size, hidden_dim, dtype=dtype, name="embedding"
     )
-    inputs = token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    # `Any`: the inferred type of `keras.Input` includes a list.
+    token_ids: Any = keras.Input((None,), dtype="int32", name="token_ids")
+    inputs = token_ids
     x = embedding(token_ids)
     x = layers.PositionEmbedding(max_length, dtype=dtype, name="position")(x)
     if num_token_types is not None:

@@ -1,6 +1,7 @@
 """Transformer encoder-decoder models for translation."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
@@ -113,8 +114,9 @@ def transformer_translator(
         share_embeddings,
         dtype,
     )
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
+    # `Any`: the inferred type of `keras.Input` includes a list.
+    source: Any = keras.Input((None,), dtype="int32", name="source")
+    target: Any = keras.Input((None,), dtype="int32", name="target")
     encoded = embed(source_embedding, source, "source")  # (B, S, D)
     for i in range(num_encoder_layers):
         encoded = block(layers.TransformerEncoder, f"encoder_{i}")(encoded)

@@ -100,7 +100,8 @@ def vision_transformer(
             f"`pooling` must be 'token' or 'mean'. Received: pooling={pooling!r}"
         )
 
-    image = keras.Input((height, width, num_channels), name="image")
+    # `Any`: the inferred type of `keras.Input` includes a list.
+    image: Any = keras.Input((height, width, num_channels), name="image")
     x = _embed_patches(image, patch_size, hidden_dim, pooling == "token", dtype)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
     for i in range(num_layers):
@@ -163,7 +164,10 @@ def _embed_patches(
         length += 1
         # Zeros, to which the learned embedding of the first position is added.
         x = keras.layers.ZeroPadding1D(
-            (1, 0), data_format="channels_last", dtype=dtype, name="class_token"
+            (1, 0),  # pyright: ignore[reportArgumentType]
+            data_format="channels_last",
+            dtype=dtype,
+            name="class_token",
         )(x)
     return layers.PositionEmbedding(length, dtype=dtype, name="position")(x)
 

@@ -196,11 +196,11 @@ def _continuations(tokenizer: Tokenizer, prompts: Tensor, token_ids: Tensor) -> 
     prompt_texts = tokenizer.detokenize(prompts)[:, None]
     num_hypotheses, max_new_tokens = token_ids.shape[1:]
     # Ragged, because padding between prompt and new tokens may equal the end token.
-    index = tf.repeat(tf.range(tf.shape(prompt_texts)[0]), num_hypotheses)
+    index = tf.repeat(tf.range(tf.shape(token_ids)[0]), num_hypotheses)
     prompts = tf.gather(prompts, index)
     new_tokens = tf.reshape(token_ids, [-1, max_new_tokens])
     texts = tokenizer.detokenize(tf.concat([prompts, new_tokens], axis=1))
-    texts = tf.reshape(texts, [-1, num_hypotheses])
+    texts = tf.reshape(texts, [-1, num_hypotheses])  # pyright: ignore[reportArgumentType]
     start = tf.minimum(tf.strings.length(prompt_texts), tf.strings.length(texts))
     return tf.strings.substr(texts, start, tf.strings.length(texts) - start)
 

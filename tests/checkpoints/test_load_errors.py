@@ -247,7 +247,7 @@ def test_save_errors(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
         checkpoints.save(model, tmp_path / "out", tokenizer_from=tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
-    with pytest.raises(FileExistsError, match="something else"):
+    with pytest.raises(FileExistsError, match="is not a published model"):
         checkpoints.save(model, tmp_path / "other", overwrite=True)
     model.get_layer("encoder_0")._feed_forward._output_dense.enable_lora(2)
     with pytest.raises(ValueError, match="merge adapters.*lora"):

@@ -31,6 +31,8 @@ print(peak / sum(4 * int(ops.size(w)) for w in model.weights))
 """
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.skipif(
     not pathlib.Path("/proc/self/clear_refs").exists(), reason="needs Linux"
 )

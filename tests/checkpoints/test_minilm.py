@@ -1,10 +1,12 @@
 """The published model all-MiniLM-L6-v2, from a package that contains its files."""
 
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -36,13 +38,16 @@ EDGE_CASES = [
 
 
 def sentences() -> list[str]:
-    """Return 200 texts of up to 400 words, with edge cases."""
+    """Return 200 texts of up to 400 words: drawn ones by length, then edge cases."""
     rng = np.random.default_rng(0)
-    drawn = [
-        " ".join(rng.choice(WORDS, size=rng.integers(1, 40)))
-        for _ in range(200 - len(EDGE_CASES))
-    ]
-    return EDGE_CASES + drawn
+    sizes = np.sort(rng.integers(1, 40, 200 - len(EDGE_CASES)))
+    return [" ".join(rng.choice(WORDS, size)) for size in sizes] + EDGE_CASES
+
+
+def batches(texts: Sequence) -> list:
+    """Return batches of texts of similar lengths, the edge cases in the last one."""
+    bounds = [0, 50, 100, 150, 200 - len(EDGE_CASES), 200]
+    return [texts[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +63,9 @@ def expected(folder: pathlib.Path) -> np.ndarray:
     # Unlike keras_attn, `transformers` converts "[SEP]" in a text to a special token.
     texts = [text.replace("[", "[ ") for text in sentences()]
     embeddings = []
-    for start in range(0, len(texts), 50):
+    for batch in batches(texts):
         inputs = tokenizer(
-            texts[start : start + 50],
+            batch,
             padding=True,
             truncation=True,
             max_length=MAX_LENGTH,
@@ -74,6 +79,9 @@ def expected(folder: pathlib.Path) -> np.ndarray:
     return np.concatenate(embeddings)
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_text_model_and_its_saved_model(
     folder: pathlib.Path, expected: np.ndarray, tmp_path: pathlib.Path
 ) -> None:
@@ -88,14 +96,14 @@ def test_text_model_and_its_saved_model(
         model, tmp_path / "embedder", tokenizer, MAX_LENGTH
     )
     texts = sentences()
-    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    (tmp_path / "texts.json").write_text(json.dumps(batches(texts)))
     program = f"""
 import json, sys
 import numpy as np, tensorflow as tf, tensorflow_text
 loaded = tf.saved_model.load({str(path)!r})
-texts = json.load(open({str(tmp_path / "texts.json")!r}))
+batches = json.load(open({str(tmp_path / "texts.json")!r}))
 embed = loaded.signatures["serving_default"]
-outputs = [embed(tf.constant(texts[i : i + 50]))["output"] for i in range(0, 200, 50)]
+outputs = [embed(tf.constant(texts))["output"] for texts in batches]
 np.save({str(tmp_path / "outputs.npy")!r}, tf.concat(outputs, 0))
 assert not any(name.startswith("keras_attn") for name in sys.modules)
 """

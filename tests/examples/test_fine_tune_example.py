@@ -23,6 +23,9 @@ def results(output):
     return {name: float(value) for name, value in rows}
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_folder_of_texts_from_scratch(tmp_path):
     for label, words in (("colour", COLOURS), ("fruit", FRUITS)):
         (tmp_path / "texts" / label).mkdir(parents=True)
@@ -41,6 +44,9 @@ def test_folder_of_texts_from_scratch(tmp_path):
     assert files == {"curves.png", "confusions.png", "saved_model"}
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_adapters_on_a_checkpoint(tmp_path):
     words = [*COLOURS, *FRUITS]
     vocabulary = [*published_folders.BERT_SPECIAL, *words]
@@ -74,6 +80,9 @@ def test_adapters_on_a_checkpoint(tmp_path):
     assert len(adapters.trainable_weights) == len(adapters.weights)
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_translation(tmp_path):
     pairs = [(f"the {a} {b}", f"{b} {a}") for a in COLOURS for b in FRUITS]
     lines = "".join(f"{source}\t{target}\n" for source, target in pairs)

@@ -10,6 +10,9 @@ from example_runs import command, finished_epochs, kill_after_an_epoch, run
 EPOCHS = 3
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_killed_run_is_resumed(tmp_path):
     texts = tmp_path / "texts"
     texts.mkdir()

@@ -1,10 +1,14 @@
 """The translation example on a few sentences, killed and resumed."""
 
+import pytest
 from example_runs import command, finished_epochs, kill_after_an_epoch, run
 
 EPOCHS = 4
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_killed_run_is_resumed(tmp_path):
     colours, things = ["빨간", "파란", "하얀"], ["차", "집", "꽃", "책"]
     english = dict(

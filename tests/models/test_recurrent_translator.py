@@ -140,9 +140,7 @@ def test_training_and_saving(model, tmp_path):
     assert losses[-1] < losses[0] * 0.9
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        loaded.predict(data, verbose=0), model.predict(data, verbose=0), atol=1e-5
-    )
+    assert_close(loaded(data), model(data), 1e-5)
 
 
 def test_two_vocabularies():

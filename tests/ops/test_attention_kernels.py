@@ -1,6 +1,8 @@
-"""All kernels give the same outputs and gradients, whatever they are asked for."""
+"""Outputs and gradients of the attention kernels, compared for many features."""
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import keras
@@ -19,38 +21,38 @@ B, T, S, N, H, V = 2, 19, 29, 6, 5, 7
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Blocks that no length here is a multiple of."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set block sizes that do not divide any length of these tests."""
     monkeypatch.setattr(blockwise, "_block_sizes", lambda *_: (8, 16))
 
 
-def keep(*shape, share=0.6, seed=0):
+def keep(*shape: int, share: float = 0.6, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(shape) < share
 
 
-def packed(seed=0):
+def packed(seed: int = 0) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).integers(0, 4, (B, S)), axis=1)
 
 
-def with_an_empty_row(mask):
+def without_keys_for_first(mask: np.ndarray) -> np.ndarray:
     mask[0] = False
     return mask
 
 
-# Name -> the number of queries, and a mask of them and of S keys.
+# Name -> number of queries, mask of these queries and S keys.
 MASKS = {
     "none": (T, lambda: None),
     "causal": (S, masks.causal),
-    "causal, ahead": (T, lambda: masks.causal(3)),
-    "causal, with rows that see nothing": (T, lambda: masks.causal(-9)),
-    "padding": (T, lambda: masks.padding(with_an_empty_row(keep(B, S)))),
+    "causal, positive offset": (T, lambda: masks.causal(3)),
+    "causal, queries without keys": (T, lambda: masks.causal(-9)),
+    "padding": (T, lambda: masks.padding(without_keys_for_first(keep(B, S)))),
     "window": (S, lambda: masks.causal() & masks.window(7)),
     "symmetric window with globals": (S, lambda: masks.window(5, num_global=3)),
     "segments": (S, lambda: masks.causal() & masks.segments(packed())),
     "dense": (T, lambda: masks.dense(keep(B, N, T, S))),
 }
 
-# Name -> number of key heads, bias, soft cap, whether there are sinks.
+# Name -> number of key heads, bias, soft cap, whether to use sinks.
 FEATURES = {
     "plain": (N, None, None, False),
     "grouped, dense bias, cap, sinks": (2, "dense", 2.0, True),
@@ -60,26 +62,26 @@ FEATURES = {
 }
 
 
-def function_of(mask, features, **options):
-    """Attention as a function of all that has a gradient, and arrays for it."""
+def make_function(mask: Any, features: Any, **options: Any) -> Callable[..., Any]:
+    """Return attention as a function of the tensors that have a gradient."""
     _, bias, logit_soft_cap, has_sinks = features
 
-    def function(query, key, value, *others):
-        others = list(others)
-        given = None
+    def function(query: Any, key: Any, value: Any, *others: Any) -> Any:
+        remaining = list(others)
+        bias_argument = None
         if bias in ("dense", "of keys"):
-            given = others.pop(0)
+            bias_argument = remaining.pop(0)
         elif bias == "relative":
-            given = biases.relative(others.pop(0), max_distance=20)
+            bias_argument = biases.relative(remaining.pop(0), max_distance=20)
         elif bias == "alibi":
-            given = biases.alibi(biases.alibi_slopes(N))
-        sinks = others.pop(0) if has_sinks else None
+            bias_argument = biases.alibi(biases.alibi_slopes(N))
+        sinks = remaining.pop(0) if has_sinks else None
         return attend(
             query,
             key,
             value,
             mask=mask,
-            bias=given,
+            bias=bias_argument,
             logit_soft_cap=logit_soft_cap,
             sinks=sinks,
             **options,
@@ -88,7 +90,7 @@ def function_of(mask, features, **options):
     return function
 
 
-def arrays_of(length, features, total=S):
+def random_arrays(length: int, features: Any, total: int = S) -> list[np.ndarray]:
     kv_heads, bias, _, has_sinks = features
     arrays = [
         normal(B, length, N, H),
@@ -105,23 +107,28 @@ def arrays_of(length, features, total=S):
     return arrays
 
 
-def compare(mask, features, arrays, tolerance=1e-5):
-    """Outputs of the two kernels, and gradients of a sum with random signs."""
+def compare(
+    mask: Any, features: Any, arrays: list[np.ndarray], tolerance: float = 1e-5
+) -> None:
+    """Compare outputs of the full and the blockwise kernel, and their gradients.
+
+    The gradients are those of a sum with random factors.
+    """
     signs = normal(*arrays[0].shape[:3], arrays[2].shape[-1], seed=5)
-    outputs, found = [], []
+    outputs, all_gradients = [], []
     for kernel in "full", "blockwise":
-        function = function_of(mask, features, kernel=kernel)
+        function = make_function(mask, features, kernel=kernel)
         outputs.append(array(function(*map(keras.ops.convert_to_tensor, arrays))))
-        found.append(
+        all_gradients.append(
             gradients(
                 lambda *a, f=function: f(*a) * keras.ops.convert_to_tensor(signs),
                 *arrays,
             )
         )
     assert_close(outputs[1], outputs[0], tolerance)
-    for one, other in zip(*found):
-        assert np.isfinite(other).all()
-        assert_close(other, one, 10 * tolerance)
+    for full, blockwise_ in zip(*all_gradients):
+        assert np.isfinite(blockwise_).all()
+        assert_close(blockwise_, full, 10 * tolerance)
 
 
 @pytest.mark.parametrize(
@@ -140,17 +147,17 @@ def compare(mask, features, arrays, tolerance=1e-5):
         )
     ],
 )
-def test_blockwise_is_full(mask, features):
+def test_blockwise_equals_full(mask: str, features: str) -> None:
     length, mask = MASKS[mask]
-    compare(mask(), FEATURES[features], arrays_of(length, FEATURES[features]))
+    compare(mask(), FEATURES[features], random_arrays(length, FEATURES[features]))
 
 
 @pytest.mark.parametrize(
     ("mask", "features"), list(zip(MASKS, itertools.cycle(FEATURES)))
 )
-def test_blockwise_is_full_under_every_mask(mask, features):
+def test_blockwise_equals_full_for_every_mask(mask: str, features: str) -> None:
     length, mask = MASKS[mask]
-    compare(mask(), FEATURES[features], arrays_of(length, FEATURES[features]))
+    compare(mask(), FEATURES[features], random_arrays(length, FEATURES[features]))
 
 
 @hypothesis.settings(
@@ -167,7 +174,9 @@ def test_blockwise_is_full_under_every_mask(mask, features):
     strategies.sampled_from(sorted(FEATURES)),
     strategies.integers(0, 99),
 )
-def test_blockwise_is_full_for_any_lengths(length, total, kinds, features, seed):
+def test_blockwise_equals_full_for_any_lengths(
+    length: int, total: int, kinds: list[str], features: str, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     makers = {
         "causal": lambda: masks.causal(int(rng.integers(-5, 6))),
@@ -177,18 +186,18 @@ def test_blockwise_is_full_for_any_lengths(length, total, kinds, features, seed)
         "pad": lambda: masks.padding(rng.random((B, total)) < 0.8),
     }
     mask = masks.join(*(makers[kind]() for kind in kinds))
-    arrays = arrays_of(length, FEATURES[features], total)
+    arrays = random_arrays(length, FEATURES[features], total)
     compare(mask, FEATURES[features], arrays)
 
 
 @pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", ["full", "blockwise", "fused"])
-def test_every_kernel_is_the_reference(kernel):
-    query, key, value = arrays_of(T, (2, None, None, False))
-    allowed = with_an_empty_row(keep(B, S))
+def test_every_kernel_equals_the_reference(kernel: str) -> None:
+    query, key, value = random_arrays(T, (2, None, None, False))
+    allowed = without_keys_for_first(keep(B, S))
     bias = normal(B, N, T, S, seed=3)
     if keras.backend.backend() == "jax":
-        value = value[..., :H]  # else its fused kernel is refused
+        value = value[..., :H]  # JAX: no fused kernel for different head sizes
     found = attend(
         query, key, value, mask=masks.padding(allowed), bias=bias, kernel=kernel
     )
@@ -199,8 +208,8 @@ def test_every_kernel_is_the_reference(kernel):
     assert_close(found, expected)
 
 
-def test_soft_cap_and_sinks_are_what_they_say():
-    query, key, value = arrays_of(T, (N, None, None, False))
+def test_soft_cap_and_sinks_match_their_formulas() -> None:
+    query, key, value = random_arrays(T, (N, None, None, False))
     sinks = normal(N, seed=4)
     found = attend(
         query, key, value, logit_soft_cap=0.5, sinks=sinks, kernel="blockwise"
@@ -214,47 +223,47 @@ def test_soft_cap_and_sinks_are_what_they_say():
 
 @pytest.mark.every_backend
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_near_float32(dtype):
-    query, key, value = arrays_of(T, (3, None, None, False))
-    exact = attend(query, key, value, kernel="full")
+def test_half_precision_is_near_float32(dtype: str) -> None:
+    query, key, value = random_arrays(T, (3, None, None, False))
+    expected = attend(query, key, value, kernel="full")
     half = [keras.ops.cast(x, dtype) for x in (query, key, value)]
     found = attend(*half, kernel="blockwise")
     assert keras.backend.standardize_dtype(found.dtype) == dtype
     tolerance = {"bfloat16": 4e-2, "float16": 5e-3}[dtype]
-    assert_close(keras.ops.cast(found, "float32"), exact, tolerance)
+    assert_close(keras.ops.cast(found, "float32"), expected, tolerance)
 
 
 @pytest.mark.every_backend
-def test_dropout_has_the_right_rate_and_one_draw_forward_and_backward():
+def test_dropout_rate_and_same_mask_in_the_gradient() -> None:
     query, key = normal(1, 64, 1, 4), normal(1, 96, 1, 4, seed=1)
     value = np.eye(96, dtype="float32")[None, :, None]  # outputs are the weights
 
-    def function(query, key, value):
+    def function(query: Any, key: Any, value: Any) -> Any:
         return attend(query, key, value, dropout=0.3, seed=7, kernel="blockwise")
 
     weights = array(attend(query, key, value, kernel="full"))
     dropped = array(function(*map(keras.ops.convert_to_tensor, (query, key, value))))
-    kept = dropped != 0
+    keep = dropped != 0
     # 6144 draws: the share is within 5 standard deviations, 0.03.
-    assert abs(kept.mean() - 0.7) < 0.03
+    assert abs(keep.mean() - 0.7) < 0.03
     assert (
-        kept.mean(axis=(0, 2, 3)).min() > 0.4 and kept.mean(axis=(0, 1, 2)).min() > 0.4
+        keep.mean(axis=(0, 2, 3)).min() > 0.4 and keep.mean(axis=(0, 1, 2)).min() > 0.4
     )
-    np.testing.assert_allclose(dropped[kept], (weights / 0.7)[kept], rtol=1e-5)
-    # The gradient in the value is the sum of the weights as they were dropped.
-    *_, of_value = gradients(function, query, key, value)
-    assert_close(of_value[0, :, 0, 0], dropped[0, :, 0].sum(axis=0))
+    np.testing.assert_allclose(dropped[keep], (weights / 0.7)[keep], rtol=1e-5)
+    # The gradient of the value is the sum of the weights after dropout.
+    *_, value_gradient = gradients(function, query, key, value)
+    assert_close(value_gradient[0, :, 0, 0], dropped[0, :, 0].sum(axis=0))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_lengths_that_are_not_known(jit_compile):
+def test_unknown_lengths(jit_compile: bool) -> None:
     if keras.backend.backend() != "tensorflow":
-        pytest.skip("of tf.function")
+        pytest.skip("tests tf.function")
     import tensorflow as tf
 
     ids = packed()[:, :S]
 
-    def function(query, key, value, ids):
+    def function(query: Any, key: Any, value: Any, ids: Any) -> Any:
         mask = masks.causal() & masks.window(9) & masks.segments(ids)
         return attend(query, key, value, mask=mask, kernel="blockwise")
 
@@ -264,32 +273,32 @@ def test_lengths_that_are_not_known(jit_compile):
         input_signature=[*spec, tf.TensorSpec([None, None], tf.int64)],
         jit_compile=jit_compile,
     )
-    arrays = arrays_of(S, (N, None, None, False))
+    arrays = random_arrays(S, (N, None, None, False))
     mask = masks.causal() & masks.window(9) & masks.segments(ids)
     assert_close(compiled(*arrays, ids), attend(*arrays, mask=mask, kernel="full"))
 
 
 class TestChoice:
-    """Which kernel runs, seen by what it is called with."""
+    """The choice of the kernel, observed by recording calls."""
 
     @pytest.fixture
-    def called(self, monkeypatch):
+    def called(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         from keras_attn.ops.attention import dot_product as module
 
-        found = []
+        calls = []
         for name in "blockwise_attention", "_fused", "softmax_weights":
             real = getattr(module, name)
             monkeypatch.setattr(
                 module,
                 name,
                 lambda *a, real=real, name=name, **k: (
-                    found.append(name),
+                    calls.append(name),
                     real(*a, **k),
                 )[1],
             )
-        return found
+        return calls
 
-    def test_context_and_argument(self, called):
+    def test_context_and_argument(self, called: list[str]) -> None:
         x = normal(1, 5, 1, 4)
         with attention_kernel("blockwise"):
             attend(x, x, x)
@@ -297,10 +306,12 @@ class TestChoice:
         attend(x, x, x, kernel="full")
         assert called == ["blockwise_attention", "softmax_weights", "softmax_weights"]
 
-    def test_long_sequences_go_block_by_block(self, called, monkeypatch):
+    def test_long_sequences_use_the_blockwise_kernel(
+        self, called: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(blockwise, "_block_sizes", lambda *_: (512, 512))
         if keras.backend.backend() != "tensorflow":
-            pytest.skip("the rule of TensorFlow")
+            pytest.skip("other backends have a fused kernel")
         x, short = normal(1, 1024, 1, 4), normal(1, 1000, 1, 4)
         attend(x, x, x)
         attend(short, x, x)
@@ -311,20 +322,22 @@ class TestChoice:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"return_weights": True}, "blockwise kernel cannot serve return_weights"),
+        ({"return_weights": True}, "blockwise kernel does not support return_weights"),
         (
             {"key_positions": np.arange(2)},
-            "blockwise kernel cannot serve key_positions",
+            "blockwise kernel does not support key_positions",
         ),
     ],
 )
-def test_what_the_blockwise_kernel_cannot_serve(arguments, message):
+def test_unsupported_features_of_the_blockwise_kernel(
+    arguments: dict[str, Any], message: str
+) -> None:
     x = keras.ops.ones((1, 2, 1, 2))
     with pytest.raises(ValueError, match=message):
         attend(x, x, x, kernel="blockwise", **arguments)
 
 
-def test_heads_that_groups_do_not_divide():
+def test_number_of_heads_must_be_divisible() -> None:
     x, keys = keras.ops.ones((1, 2, 4, 2)), keras.ops.ones((1, 2, 3, 2))
     with pytest.raises(
         ValueError, match="multiple of the number of key heads.*4 and 3"
@@ -332,7 +345,7 @@ def test_heads_that_groups_do_not_divide():
         attend(x, keys, keys)
 
 
-def test_unknown_kernel_in_a_context():
+def test_unknown_kernel_in_a_context() -> None:
     with (
         pytest.raises(ValueError, match="`kernel` must be one of.*'flash'"),
         attention_kernel("flash"),

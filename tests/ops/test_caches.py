@@ -1,14 +1,17 @@
-"""Writing into fixed-size buffers, against NumPy's slices."""
+"""Updates of fixed-size buffers, compared with NumPy slices."""
+
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 from tensors import assert_equal, normal
 
+from keras_attn._types import Tensor
 from keras_attn.ops import kv_cache
 
 
-def expected(buffer, new, index):
+def expected(buffer: np.ndarray, new: np.ndarray, index: int) -> np.ndarray:
     result = buffer.copy()
     result[:, index : index + new.shape[1]] = new[:, : buffer.shape[1] - index]
     return result
@@ -16,34 +19,34 @@ def expected(buffer, new, index):
 
 @pytest.mark.parametrize("length", [1, 3, 7])
 @pytest.mark.parametrize("tail", [(), (3,), (3, 5)])
-def test_against_slices(length, tail):
+def test_against_slices(length: int, tail: tuple[int, ...]) -> None:
     buffer, new = normal(2, 7, *tail), normal(2, length, *tail, seed=1)
     for index in range(7 - length + 1):
-        for place in (index, keras.ops.convert_to_tensor(index, dtype="int32")):
+        for position in (index, keras.ops.convert_to_tensor(index, dtype="int32")):
             tensors = map(keras.ops.convert_to_tensor, (buffer, new))
-            found = kv_cache.write(*tensors, place)
-            assert found.shape == buffer.shape
-            assert_equal(found, expected(buffer, new, index))
+            written = kv_cache.write(*tensors, position)
+            assert written.shape == buffer.shape
+            assert_equal(written, expected(buffer, new, index))
 
 
 @pytest.mark.every_backend
-def test_other_dtypes():
+def test_other_dtypes() -> None:
     for dtype in ("bool", "int32"):
         buffer = np.zeros((2, 5), dtype)
         new = np.array([[1, 0], [1, 1]]).astype(dtype)
-        found = kv_cache.write(*map(keras.ops.convert_to_tensor, (buffer, new)), 2)
-        assert keras.backend.standardize_dtype(found.dtype) == dtype
-        assert_equal(found, expected(buffer, new, 2))
+        written = kv_cache.write(*map(keras.ops.convert_to_tensor, (buffer, new)), 2)
+        assert keras.backend.standardize_dtype(written.dtype) == dtype
+        assert_equal(written, expected(buffer, new, 2))
 
 
-def test_unknown_length():
-    """As in a step model, whose token axis is None."""
+def test_unknown_length() -> None:
+    """Write in a model whose token axis is None, like a step model."""
 
     class Write(keras.layers.Layer):
-        def call(self, inputs):
+        def call(self, inputs: Any) -> Tensor:
             return kv_cache.write(inputs["buffer"], inputs["new"], inputs["index"])
 
-        def compute_output_spec(self, inputs):
+        def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
             return keras.KerasTensor(inputs["buffer"].shape, inputs["buffer"].dtype)
 
     inputs = {
@@ -60,6 +63,6 @@ def test_unknown_length():
     buffer = normal(2, 7, 3)
     for length in (1, 2, 4, 1, 3):
         new = normal(2, length, 3, seed=length)
-        given = {"buffer": buffer, "new": new, "index": np.int32(3)}
-        given = {key: keras.ops.convert_to_tensor(given[key]) for key in sorted(given)}
-        assert_equal(run(given), expected(buffer, new, 3))
+        tensors = {"buffer": buffer, "new": new, "index": np.int32(3)}
+        tensors = {k: keras.ops.convert_to_tensor(tensors[k]) for k in sorted(tensors)}
+        assert_equal(run(tensors), expected(buffer, new, 3))

@@ -1,4 +1,6 @@
-"""`dot_product_attention`: every kernel against NumPy, over random shapes and masks."""
+"""`dot_product_attention` compared with NumPy, for random shapes and masks."""
+
+from typing import Any
 
 import hypothesis
 import keras
@@ -18,14 +20,14 @@ properties = hypothesis.settings(
 
 
 @strategies.composite
-def calls(draw):
-    """Arguments of a call, and which entries the masks allow: sizes of 1 as well."""
+def calls(draw: strategies.DrawFn) -> tuple[dict[str, Any], Any, np.ndarray]:
+    """Draw the arguments of a call, its mask, and the mask as a NumPy array."""
     size = strategies.sampled_from([1, 2, 3, 5, 7])
     batch, length, total, heads = (draw(size) for _ in range(4))
     key_dim, value_dim = draw(size), draw(size)
     rng = np.random.default_rng(draw(strategies.integers(0, 2**32 - 1)))
 
-    def floats(*shape):
+    def floats(*shape: int) -> np.ndarray:
         return rng.normal(size=shape).astype("float32")
 
     arguments = {
@@ -59,7 +61,7 @@ def calls(draw):
 
 @properties
 @hypothesis.given(calls())
-def test_kernels_agree_with_numpy(call):
+def test_kernels_agree_with_numpy(call: Any) -> None:
     arguments, mask, allowed = call
     expected, expected_weights = attention(**arguments, allowed=allowed)
     tensors = {
@@ -78,16 +80,16 @@ def test_kernels_agree_with_numpy(call):
 
 @properties
 @hypothesis.given(calls())
-def test_kernels_have_the_same_finite_gradients(call):
+def test_kernels_have_the_same_finite_gradients(call: Any) -> None:
     arguments, mask, _ = call
     names = [name for name in arguments if name != "scale"]
     scale = arguments.get("scale")
 
-    def squared(kernel):
-        def function(*tensors):
-            given = dict(zip(names, tensors))
+    def squared(kernel: str) -> list[np.ndarray]:
+        def function(*tensors: Any) -> Any:
+            arguments = dict(zip(names, tensors))
             output = dot_product_attention(
-                **given, mask=mask, scale=scale, kernel=kernel
+                **arguments, mask=mask, scale=scale, kernel=kernel
             )
             return keras.ops.square(output)
 
@@ -99,7 +101,7 @@ def test_kernels_have_the_same_finite_gradients(call):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_gradients_against_finite_differences(kernel):
+def test_gradients_against_finite_differences(kernel: str) -> None:
     arrays = [normal(1, 2, 2, 3, seed=seed) for seed in range(3)]
     allowed = np.tri(2, dtype=bool)
     found = gradients(
@@ -121,11 +123,11 @@ def test_gradients_against_finite_differences(kernel):
 
 
 @pytest.mark.parametrize("kernel", on_every_backend(KERNELS, ("full", "fused")))
-def test_a_row_with_nothing_to_attend_to(kernel):
+def test_queries_without_keys(kernel: str) -> None:
     query, value = normal(2, 3, 2, 5), normal(2, 7, 2, 5, seed=1)
     mask = masks.padding(lengths_mask([7, 0], 7)) & masks.causal(-1)
 
-    def attend(query, value):
+    def attend(query: Any, value: Any) -> Any:
         return dot_product_attention(query, value, value, mask=mask, kernel=kernel)
 
     output = array(attend(*map(keras.ops.convert_to_tensor, (query, value))))
@@ -139,20 +141,20 @@ def test_a_row_with_nothing_to_attend_to(kernel):
 
 
 @pytest.mark.every_backend
-def test_rows_of_a_longer_sequence():
-    """`query_start` moves the queries, as a decoding step does."""
+def test_part_of_a_longer_sequence() -> None:
+    """`query_start` shifts the positions of the queries, as in a decoding step."""
     x = keras.ops.convert_to_tensor(normal(2, 7, 3, 5))
-    whole = dot_product_attention(x, x, x, mask=masks.causal())
+    full = dot_product_attention(x, x, x, mask=masks.causal())
     for kernel in KERNELS:
         for start in (3, keras.ops.convert_to_tensor(3, dtype="int32")):
-            rows = dot_product_attention(
+            part = dot_product_attention(
                 x[:, 3:5], x, x, mask=masks.causal(), query_start=start, kernel=kernel
             )
-            assert_close(rows, whole[:, 3:5], 1e-6)
+            assert_close(part, full[:, 3:5], 1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_keeps_its_dtype_and_its_sense(dtype):
+def test_half_precision(dtype: str) -> None:
     arrays = [normal(2, 5, 3, 8, seed=seed) for seed in range(3)]
     expected, _ = attention(*arrays, allowed=np.tri(5, dtype=bool))
     tensors = [keras.ops.convert_to_tensor(array, dtype=dtype) for array in arrays]
@@ -162,8 +164,8 @@ def test_half_precision_keeps_its_dtype_and_its_sense(dtype):
         assert_close(keras.ops.cast(output, "float32"), expected, 0.03)
 
 
-def test_softmax_is_in_float32():
-    """Near 1024 float16 goes in steps of 1, which would swallow this bias."""
+def test_softmax_is_in_float32() -> None:
+    """Near 1024, float16 numbers are 1 apart: adding this bias would have no effect."""
     x = keras.ops.full((1, 2, 1, 4), 16, dtype="float16")
     bias = keras.ops.convert_to_tensor([[[[0.0, 0.4]]]], dtype="float32")
     _, weights = dot_product_attention(
@@ -173,8 +175,8 @@ def test_softmax_is_in_float32():
     assert_close(array(weights).astype("float32")[0, 0, 0], expected, 1e-3)
 
 
-def test_half_precision_has_finite_gradients_where_nothing_is_allowed():
-    """A large negative number in float16 is minus infinity, and no softmax has it."""
+def test_half_precision_has_finite_gradients_for_queries_without_keys() -> None:
+    """A large negative number is minus infinity in float16, and its softmax is NaN."""
     x = normal(2, 3, 2, 5).astype("float16")
     mask = masks.padding(lengths_mask([3, 0], 3))
     [gradient] = gradients(
@@ -184,7 +186,7 @@ def test_half_precision_has_finite_gradients_where_nothing_is_allowed():
     assert np.abs(gradient[0]).max() > 0
 
 
-def test_dropout_falls_on_the_weights_alone():
+def test_dropout_is_applied_to_the_weights_only() -> None:
     rng = keras.random.SeedGenerator(1)
     ones = keras.ops.ones((200, 2, 2, 3))
     output, weights = dot_product_attention(
@@ -200,11 +202,14 @@ def test_dropout_falls_on_the_weights_alone():
     ("arguments", "message"),
     [
         ({"kernel": "flash"}, "`kernel` must be one of .*Received: kernel='flash'"),
-        ({"kernel": "fused", "return_weights": True}, "cannot serve return_weights"),
-        ({"kernel": "fused", "dropout": 0.1, "seed": 1}, "cannot serve dropout"),
+        (
+            {"kernel": "fused", "return_weights": True},
+            "does not support return_weights",
+        ),
+        ({"kernel": "fused", "dropout": 0.1, "seed": 1}, "does not support dropout"),
     ],
 )
-def test_impossible_kernels_are_refused(arguments, message):
+def test_invalid_kernels(arguments: dict[str, Any], message: str) -> None:
     x = keras.ops.ones((1, 2, 1, 2))
     with pytest.raises(ValueError, match=message):
         dot_product_attention(x, x, x, **arguments)
@@ -213,8 +218,8 @@ def test_impossible_kernels_are_refused(arguments, message):
 @pytest.mark.every_backend
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("low", [-np.inf, np.finfo("float32").min, -1e31])
-def test_no_bias_opens_a_masked_key(kernel, low):
-    """However far it pushes down the only key that may be attended to."""
+def test_a_bias_never_unmasks_a_key(kernel: str, low: float) -> None:
+    """The only key that is not masked has a very low bias."""
     x = normal(1, 1, 2, 3)
     keys, values = normal(1, 5, 2, 3, seed=1), normal(1, 5, 2, 3, seed=2)
     bias = np.zeros((1, 1, 1, 5), "float32")

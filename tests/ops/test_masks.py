@@ -1,4 +1,7 @@
-"""Masks as values: joined in any order, evaluated over any span."""
+"""Masks: joined in any order, evaluated over any span."""
+
+from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import keras
@@ -16,8 +19,8 @@ properties = hypothesis.settings(
 )
 
 
-def rule_of(kind, seed):
-    """A mask, and the same rule as a function of row, head, query and key."""
+def make_mask(kind: str, seed: int) -> tuple[masks.Mask, Callable[..., Any]]:
+    """Return a mask and its predicate of batch element, head, query and key."""
     rng = np.random.default_rng(seed)
     if kind == "causal":
         offset = int(rng.integers(-3, 4))
@@ -42,7 +45,7 @@ def rule_of(kind, seed):
     return masks.dense(keep), lambda b, n, i, j: keep[b, n, i, j]
 
 
-def over(mask, query, key):
+def evaluate(mask: Any, query: tuple[int, int], key: tuple[int, int]) -> np.ndarray:
     found = array(mask.evaluate(masks.Span(*query), masks.Span(*key)))
     assert found.dtype == bool and found.ndim == 4
     return np.broadcast_to(found, (BATCH, HEADS, query[1], key[1]))
@@ -57,27 +60,29 @@ rules = strategies.lists(
 
 
 @strategies.composite
-def spans(draw, total):
+def spans(draw: strategies.DrawFn, total: int) -> tuple[int, int]:
     start = draw(strategies.integers(0, total - 1))
     return start, draw(strategies.integers(1, total - start))
 
 
 @properties
 @hypothesis.given(rules, spans(LENGTH), spans(TOTAL))
-def test_any_span_is_a_slice_of_the_whole(rules, query, key):
-    pairs = [rule_of(*rule) for rule in rules]
+def test_any_span_is_a_slice_of_the_full_mask(
+    rules: list[tuple[str, int]], query: tuple[int, int], key: tuple[int, int]
+) -> None:
+    pairs = [make_mask(*rule) for rule in rules]
     mask = pairs[0][0]
     for other, _ in pairs[1:]:
         mask = mask & other
     expected = np.array(
         [
-            all(rule(*index) for _, rule in pairs)
+            all(predicate(*index) for _, predicate in pairs)
             for index in np.ndindex(BATCH, HEADS, LENGTH, TOTAL)
         ]
     ).reshape(BATCH, HEADS, LENGTH, TOTAL)
-    assert_equal(over(mask, (0, LENGTH), (0, TOTAL)), expected)
+    assert_equal(evaluate(mask, (0, LENGTH), (0, TOTAL)), expected)
     rows, columns = slice(query[0], sum(query)), slice(key[0], sum(key))
-    assert_equal(over(mask, query, key), expected[:, :, rows, columns])
+    assert_equal(evaluate(mask, query, key), expected[:, :, rows, columns])
     as_tensors = [
         tuple(keras.ops.convert_to_tensor(n, dtype="int32") for n in span)
         for span in (query, key)
@@ -89,7 +94,7 @@ def test_any_span_is_a_slice_of_the_whole(rules, query, key):
         assert mask.can_exclude_every_key
 
 
-def test_causal_alone_lets_every_query_see_itself():
+def test_can_exclude_every_key() -> None:
     assert not masks.causal().can_exclude_every_key
     assert not masks.causal(2).can_exclude_every_key
     assert masks.causal(-1).can_exclude_every_key
@@ -98,7 +103,7 @@ def test_causal_alone_lets_every_query_see_itself():
     assert not (masks.causal() & masks.causal(1)).can_exclude_every_key
 
 
-def test_none_is_neutral():
+def test_none_is_neutral() -> None:
     causal = masks.causal()
     assert (causal & None) is causal
     assert (None & causal) is causal
@@ -107,7 +112,7 @@ def test_none_is_neutral():
     assert masks.combine() is None
 
 
-def test_build_joins_what_is_given():
+def test_combine_joins_its_masks() -> None:
     keep = np.array([[True, False, True], [True, True, False]])
     dense = np.array([[[True, True, True], [False, True, True], [True] * 3]] * 2)
     mask = masks.combine(keep, dense, use_causal_mask=True)
@@ -119,7 +124,7 @@ def test_build_joins_what_is_given():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "int64"])
-def test_integers_are_bool(dtype):
+def test_integer_masks(dtype: str) -> None:
     keep = np.array([[1, 0, 2]], dtype)
     found = masks.padding(keep).evaluate(masks.Span(0, 1), masks.Span(0, 3))
     assert_equal(array(found)[0, 0, 0], [True, False, True])
@@ -135,7 +140,9 @@ def test_integers_are_bool(dtype):
         (masks.dense, (3, 3), "bool", r"\(batch, heads, queries, keys\).*\(3, 3\)"),
     ],
 )
-def test_bad_masks_are_refused(make, shape, dtype, message):
+def test_invalid_masks(
+    make: Callable[..., Any], shape: tuple[int, ...], dtype: str, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         make(np.ones(shape, dtype))
     name = "padding_mask" if make is masks.padding else "attention_mask"
@@ -143,7 +150,7 @@ def test_bad_masks_are_refused(make, shape, dtype, message):
         masks.check(**{name: keras.KerasTensor(shape, dtype)})
 
 
-def test_masks_do_not_change():
+def test_masks_are_immutable() -> None:
     mask = masks.causal()
     with pytest.raises(AttributeError):
         mask.offset = 1
@@ -151,12 +158,14 @@ def test_masks_do_not_change():
 
 @properties
 @hypothesis.given(rules, strategies.integers(1, 4), strategies.integers(1, 4))
-def test_blocks_with_nothing_or_everything_in_common_are_known(rules, size_q, size_k):
-    """What `overlap` rules out has no True in it, what `covers` finds no False.
+def test_overlap_and_covers(
+    rules: list[tuple[str, int]], size_q: int, size_k: int
+) -> None:
+    """Pairs of blocks without `overlap` are all False, those of `covers` all True.
 
-    Of a window that is all; blocks that end past the last position may be in doubt.
+    For a single window the converse holds for blocks within the length, too.
     """
-    mask = masks.join(*(rule_of(*rule)[0] for rule in rules))
+    mask = masks.join(*(make_mask(*rule)[0] for rule in rules))
     starts_q, starts_k = np.arange(0, LENGTH, size_q), np.arange(0, TOTAL, size_k)
     blocks = (
         Blocks(starts_q.astype("int32"), size_q),
@@ -166,17 +175,17 @@ def test_blocks_with_nothing_or_everything_in_common_are_known(rules, size_q, si
         np.full((1, 1), default) if found is None else array(found)
         for found, default in ((mask.overlap(*blocks), 1), (mask.covers(*blocks), 0))
     ]
-    whole = over(mask, (0, LENGTH), (0, TOTAL))
+    full = evaluate(mask, (0, LENGTH), (0, TOTAL))
     shape = (len(starts_q), len(starts_k))
-    may, sure = (np.broadcast_to(table, shape) for table in tables)
+    overlap, covers = (np.broadcast_to(table, shape) for table in tables)
     is_window = [kind for kind, _ in rules] == ["window"]
     for a, b in np.ndindex(shape):
         i, j = starts_q[a], starts_k[b]
-        block = whole[:, :, i : i + size_q, j : j + size_k]
-        assert may[a, b] or not block.any()
-        assert block.all() or not sure[a, b]
+        block = full[:, :, i : i + size_q, j : j + size_k]
+        assert overlap[a, b] or not block.any()
+        assert block.all() or not covers[a, b]
         if is_window and i + size_q <= LENGTH and j + size_k <= TOTAL:
-            assert (may[a, b], sure[a, b]) == (block.any(), block.all())
+            assert (overlap[a, b], covers[a, b]) == (block.any(), block.all())
 
 
 @pytest.mark.parametrize(
@@ -186,20 +195,23 @@ def test_blocks_with_nothing_or_everything_in_common_are_known(rules, size_q, si
         (lambda: masks.window(2.5), "`size` of a window.*size=2.5"),
         (lambda: masks.window(True), "`size` of a window.*size=True"),
         (lambda: masks.window(3, -1), "`num_global` of a window.*num_global=-1"),
-        (lambda: masks.segments(np.ones((2, 3))), "`segments` must be integers.*float"),
+        (
+            lambda: masks.segments(np.ones((2, 3))),
+            "`segment_ids` must be integers.*float",
+        ),
         (
             lambda: masks.segments(np.ones(3, int)),
-            r"`segments` must be of shape.*\(3,\)",
+            r"`segment_ids` must be of shape.*\(3,\)",
         ),
     ],
 )
-def test_windows_and_segments_that_are_none(make, message):
+def test_invalid_windows_and_segments(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.every_backend
-def test_positions_in_packed_sequences():
+def test_positions_in_packed_sequences() -> None:
     segments = [[4, 4, 4, 2, 2, 9], [1, 2, 2, 2, 2, 2]]
     found = segment_positions(segments)
     assert_equal(found, [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]])

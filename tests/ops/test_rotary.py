@@ -1,16 +1,18 @@
-"""Rotary positions against NumPy in float64 and against `transformers`."""
+"""Rotary positions compared with NumPy in float64 and with `transformers`."""
 
 import types
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 from tensors import array, assert_close, assert_equal, gradients, normal
 
+from keras_attn._types import Tensor
 from keras_attn.ops.position import rotary
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 5, 3, 8
-pairings = pytest.mark.parametrize("pairing", ["half", "interleaved"])
+layouts = pytest.mark.parametrize("interleaved", [False, True])
 
 LINEAR = {"rope_type": "linear", "factor": 3.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
@@ -24,19 +26,25 @@ LLAMA3 = {
 SCALINGS = {
     "linear": LINEAR,
     "yarn": YARN,
-    "yarn_whole": {**YARN, "beta_fast": 16, "beta_slow": 2, "truncate": False},
+    "yarn_no_truncate": {**YARN, "beta_fast": 16, "beta_slow": 2, "truncate": False},
     "yarn_factor": {**YARN, "factor": 2.5, "attention_factor": 1.25},
     "llama3": LLAMA3,
 }
 
 
-def turned(x, positions, wavelength=10000, dim=None, pairing="half"):
-    """Pairs of features as complex numbers, times `exp(i * angle)`."""
+def rotate_complex(
+    x: Any,
+    positions: Any,
+    wavelength: float = 10000,
+    dim: int | None = None,
+    interleaved: bool = False,
+) -> np.ndarray:
+    """Multiply pairs of features, as complex numbers, by `exp(i * angle)`."""
     dim = dim or x.shape[-1]
     x = np.array(x, "float64")
     first = np.arange(dim // 2)
     first, second = first, first + dim // 2
-    if pairing == "interleaved":
+    if interleaved:
         first, second = np.arange(0, dim, 2), np.arange(1, dim, 2)
     frequencies = wavelength ** (-2 * np.arange(dim // 2) / dim)
     angles = np.asarray(positions, "float64")[..., None, None] * frequencies
@@ -45,57 +53,71 @@ def turned(x, positions, wavelength=10000, dim=None, pairing="half"):
     return x
 
 
-def rotate(x, positions, dim=None, pairing="half", **kwargs):
+def rotate(
+    x: Any,
+    positions: Any,
+    dim: int | None = None,
+    interleaved: bool = False,
+    **kwargs: Any,
+) -> Tensor:
     frequencies, factor = rotary.rotary_frequencies(dim or x.shape[-1], **kwargs)
     positions = keras.ops.convert_to_tensor(positions)
     x = keras.ops.convert_to_tensor(x)
-    return rotary.rotate(x, positions, frequencies, pairing, factor)
+    return rotary.rotate(x, positions, frequencies, interleaved, factor)
 
 
 @pytest.mark.every_backend
-@pairings
+@layouts
 @pytest.mark.parametrize("dim", [2, 6, WIDTH])
-def test_against_complex_numbers(pairing, dim):
+def test_against_complex_numbers(interleaved: bool, dim: int) -> None:
     x = normal(BATCH, LENGTH, HEADS, WIDTH)
     rows = np.array([0, 7, 1, 1, 90], "int32")
     for positions in rows, np.stack([rows, rows[::-1]]):
-        found = rotate(x, positions, dim, pairing)
-        assert_close(found, turned(x, positions, dim=dim, pairing=pairing), 1e-5)
+        found = rotate(x, positions, dim, interleaved)
+        assert_close(
+            found, rotate_complex(x, positions, dim=dim, interleaved=interleaved), 1e-5
+        )
         assert_equal(found[..., dim:], x[..., dim:])
-    found = rotate(x, rows, dim, pairing, max_wavelength=50)
-    assert_close(found, turned(x, rows, 50, dim, pairing), 1e-5)
+    found = rotate(x, rows, dim, interleaved, max_wavelength=50)
+    assert_close(found, rotate_complex(x, rows, 50, dim, interleaved), 1e-5)
 
 
 @pytest.mark.every_backend
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_far_positions(dtype):
-    """At 100,000 nothing but the rounding of the result is left, float32's aside."""
+def test_far_positions(dtype: str) -> None:
+    """At position 100,000, half precision adds only the rounding of the result."""
     rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 0.0}[dtype]
     x = np.concatenate([np.ones((1, 40, 1, 32)), np.zeros((1, 40, 1, 32))], -1)
     positions = np.arange(100_000, 100_040, dtype="int32")
     found = rotate(keras.ops.cast(x, dtype), positions)
     assert keras.backend.standardize_dtype(found.dtype) == dtype
     found = array(keras.ops.cast(found, "float32"))
-    assert np.abs(found - turned(x, positions)).max() < rounding + 2e-4
+    assert np.abs(found - rotate_complex(x, positions)).max() < rounding + 2e-4
 
 
 @pytest.mark.every_backend
-@pairings
-def test_gradient_turns_back(pairing):
+@layouts
+def test_gradient_rotates_back(interleaved: bool) -> None:
     x, upstream = normal(1, LENGTH, 1, WIDTH), normal(1, LENGTH, 1, WIDTH, seed=1)
     positions = np.arange(LENGTH, dtype="int32") * 100
 
-    def weighted(x):
-        return rotate(x, positions, 6, pairing) * keras.ops.convert_to_tensor(upstream)
+    def weighted(x: Any) -> Tensor:
+        return rotate(x, positions, 6, interleaved) * keras.ops.convert_to_tensor(
+            upstream
+        )
 
     (found,) = gradients(weighted, x)
-    assert_close(found, turned(upstream, -positions, dim=6, pairing=pairing), 2e-5)
-    assert_close(found, rotate(upstream, -positions, 6, pairing), 2e-5)
+    assert_close(
+        found,
+        rotate_complex(upstream, -positions, dim=6, interleaved=interleaved),
+        2e-5,
+    )
+    assert_close(found, rotate(upstream, -positions, 6, interleaved), 2e-5)
 
 
 @pytest.fixture(scope="module")
-def transformers():
-    """The parts of `transformers` that these tests use."""
+def transformers() -> types.SimpleNamespace:
+    """Return the parts of `transformers` that these tests use."""
     pytest.importorskip("transformers")
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -107,7 +129,12 @@ def transformers():
     )
 
 
-def llama_config(transformers, width, scaling, wavelength=10000.0):
+def llama_config(
+    transformers: types.SimpleNamespace,
+    width: int,
+    scaling: dict[str, Any] | None,
+    wavelength: float = 10000.0,
+) -> Any:
     return transformers.LlamaConfig(
         hidden_size=2 * width,
         num_attention_heads=2,
@@ -118,7 +145,9 @@ def llama_config(transformers, width, scaling, wavelength=10000.0):
 
 @pytest.mark.parametrize("name", ["default", *SCALINGS])
 @pytest.mark.parametrize("width", [4, 16, 64])
-def test_llama_of_transformers(transformers, width, name):
+def test_llama_of_transformers(
+    transformers: types.SimpleNamespace, width: int, name: str
+) -> None:
     import torch
 
     scaling = SCALINGS.get(name, {"rope_type": "default"})
@@ -139,7 +168,9 @@ def test_llama_of_transformers(transformers, width, name):
 
 
 @pytest.mark.parametrize("length", [512, 1000])
-def test_dynamic_type_of_transformers_at_one_length(transformers, length):
+def test_dynamic_type_of_transformers_at_one_length(
+    transformers: types.SimpleNamespace, length: int
+) -> None:
     scaling = {"rope_type": "dynamic", "factor": 2.0}
     config = llama_config(transformers, 16, scaling)
     expected, _ = transformers.inits["dynamic"](config, None, seq_len=length)
@@ -154,7 +185,7 @@ def test_dynamic_type_of_transformers_at_one_length(transformers, length):
 
 
 @pytest.mark.parametrize("dim", [4, WIDTH])
-def test_gptj_of_transformers(transformers, dim):
+def test_gptj_of_transformers(transformers: types.SimpleNamespace, dim: int) -> None:
     import torch
 
     x = normal(BATCH, LENGTH, HEADS, WIDTH)
@@ -165,18 +196,18 @@ def test_gptj_of_transformers(transformers, dim):
         torch.tensor(x[..., :dim]), sines, cosines
     )
     expected = np.concatenate([expected.numpy(), x[..., dim:]], axis=-1)
-    assert_close(rotate(x, positions, dim, "interleaved"), expected, 1e-5)
+    assert_close(rotate(x, positions, dim, True), expected, 1e-5)
 
 
-def test_attention_factor_is_that_of_the_paper():
+def test_attention_factor_of_the_paper() -> None:
     _, factor = rotary.rotary_frequencies(64, scaling=YARN)
     assert factor == pytest.approx(0.1 * np.log(4.0) + 1)
     _, factor = rotary.rotary_frequencies(64, scaling={**YARN, "factor": 1.0})
     assert factor == 1.0
 
 
-def test_ramps_of_no_width_are_steps():
-    """Lengths beyond the longest wavelength, and below the shortest."""
+def test_ramps_of_width_zero_are_steps() -> None:
+    """Test lengths above the longest wavelength and below the shortest."""
     plain, _ = rotary.rotary_frequencies(WIDTH, 100)
     long = {**YARN, "original_max_position_embeddings": 10**6}
     found, _ = rotary.rotary_frequencies(WIDTH, 100, long)
@@ -186,7 +217,7 @@ def test_ramps_of_no_width_are_steps():
     np.testing.assert_allclose(found[1:], plain[1:] / 4)
 
 
-def test_two_features_have_one_frequency_on_any_base():
+def test_two_features_have_frequency_one() -> None:
     found, _ = rotary.rotary_frequencies(2, scaling={"rope_type": "ntk", "factor": 9})
     assert_equal(found, [1.0])
 
@@ -211,7 +242,7 @@ def test_two_features_have_one_frequency_on_any_base():
         (LLAMA3, LLAMA3),
     ],
 )
-def test_scaling_as_published(given, expected):
+def test_scaling_as_published(given: Any, expected: Any) -> None:
     found = rotary.normalize_scaling(given)
     assert found == expected
     assert found is None or found is not given
@@ -228,7 +259,7 @@ def test_scaling_as_published(given, expected):
         ({"factor": 2.0}, "'rope_type' is one of.*Received: scaling={'factor'"),
         ({"rope_type": "longrope"}, "'rope_type' is one of.*longrope"),
         ({"rope_type": []}, "'rope_type' is one of"),
-        ({"rope_type": "dynamic", "factor": 2.0}, "changes with the length.*'ntk'"),
+        ({"rope_type": "dynamic", "factor": 2.0}, "depends on the length.*'ntk'"),
         ({"rope_type": "linear"}, r"must have the keys \['factor'\] and no others"),
         ({**LINEAR, "beta_fast": 2}, "no others.*'beta_fast': 2"),
         ({**YARN, "low_freq_factor": 1}, "may have.*'beta_fast'.*and no others"),
@@ -243,13 +274,13 @@ def test_scaling_as_published(given, expected):
         ({**LLAMA3, "low_freq_factor": 4}, "must be below.*'high_freq_factor'"),
     ],
 )
-def test_bad_scaling_is_refused(scaling, message):
+def test_invalid_scaling(scaling: dict[str, Any] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
         rotary.rotary_frequencies(8, scaling=scaling)
     assert "Received: scaling=" in str(raised.value)
 
 
 @pytest.mark.parametrize("dim", [7, 0, -2])
-def test_odd_widths_are_refused(dim):
+def test_invalid_dims(dim: int) -> None:
     with pytest.raises(ValueError, match=f"positive and even.*Received: {dim=}"):
         rotary.rotary_frequencies(dim)

@@ -1,4 +1,6 @@
-"""Sines and cosines of positions against NumPy in float64."""
+"""Sines and cosines of positions compared with NumPy in float64."""
+
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,8 +10,10 @@ from tensors import array, assert_close
 from keras_attn.ops import sinusoids
 
 
-def expected(positions, dim, wavelength=10000, interleaved=True):
-    """Channel by channel, from the formula of the paper."""
+def expected(
+    positions: Any, dim: int, wavelength: float = 10000, interleaved: bool = True
+) -> np.ndarray:
+    """Return each feature, from the formula of the paper."""
     pairs = (dim + 1) // 2
     table = np.zeros((*np.shape(positions), dim))
     for channel in range(dim):
@@ -25,13 +29,13 @@ def expected(positions, dim, wavelength=10000, interleaved=True):
 @pytest.mark.every_backend
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("dim", [1, 2, 7, 12])
-def test_against_the_formula(dim, interleaved):
+def test_against_the_formula(dim: int, interleaved: bool) -> None:
     found = sinusoids(keras.ops.arange(50), dim, interleaved=interleaved)
     assert found.shape == (50, dim)
     assert_close(found, expected(np.arange(50), dim, interleaved=interleaved))
 
 
-def test_other_wavelengths_and_shapes():
+def test_other_wavelengths_and_shapes() -> None:
     positions = np.random.default_rng(0).integers(0, 200, (2, 3))
     found = sinusoids(keras.ops.convert_to_tensor(positions), 5, max_wavelength=77)
     assert found.shape == (2, 3, 5)
@@ -39,7 +43,7 @@ def test_other_wavelengths_and_shapes():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
-def test_computed_in_float32(dtype):
+def test_computed_in_float32(dtype: str) -> None:
     positions = keras.ops.cast(keras.ops.arange(3), dtype)
     found = sinusoids(positions, 6)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
@@ -47,8 +51,8 @@ def test_computed_in_float32(dtype):
 
 
 @pytest.mark.parametrize("floatx", ["float32", "float16"])
-def test_far_positions(floatx):
-    """float16 holds no odd integer past 2048; float32 angles are good to 1e-3 here."""
+def test_far_positions(floatx: str) -> None:
+    """float16 has no odd integers above 2048; float32 angles are exact to 1e-3 here."""
     old = keras.config.floatx()
     keras.config.set_floatx(floatx)
     try:

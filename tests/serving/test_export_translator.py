@@ -24,6 +24,8 @@ from keras_attn.serving import (
     saved_model,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.export, pytest.mark.subprocess]
+
 LENGTH = 10
 SHORTEST, LONGEST = "나", KOREAN[0] * 20
 BATCHES = [
@@ -34,11 +36,6 @@ BATCHES = [
     [KOREAN[1].encode(), b"", b"  ", "😀".encode(), b"a" * 10_000, b"\xff\xea\xb0"],
 ]
 IDS = [[5, 260, 261, 3], [270, 3, 0, 0]]
-# Other tokenizers than the two SentencePiece ones, and a recurrent model.
-OTHERS = {
-    "pieces": (make, ("word piece", "word piece")),
-    "recurrent": (make_recurrent, ("character", "character")),
-}
 BEAM = BeamSearch(2, num_return_sequences=2)
 
 
@@ -54,13 +51,17 @@ def export(path, model, tokenizers, **options):
 
 
 def compiled(folder, tokenizer):
-    """Export a translator and a language model that XLA compiles in the new process."""
+    """Export a translator and a language model that XLA compiles in the new process.
+
+    Yields:
+        Tuples of a path and a module that is not compiled, to compare with.
+    """
     size = tokenizer.vocabulary_size
     options = {"max_new_tokens": 4, "jit_compile": True}
     model = other_names(size)
     named = {**options, "target": "summary", "strategy": BEAM}
     path = export_translator(model, folder / "compiled", tokenizer, **named)
-    yield path, Translator(model, tokenizer, **named)
+    yield path, Translator(model, tokenizer, **{**named, "jit_compile": False})
     model = language_model(size)
     drawn = {**options, "max_prompt_length": 20, "strategy": Sampling(seed=4)}
     path = export_language_model(model, folder / "writer", tokenizer, **drawn)
@@ -77,15 +78,15 @@ def exported(model, tokenizers, tmp_path_factory):
     requests.append((str(path), "n_best", []))
     source, target = tokenizers["source"], tokenizers["target"]
     modules = {str(path): Translator(model, source, target, max_new_tokens=LENGTH)}
-    for name, (make_other, sides) in OTHERS.items():
-        source, target = (tokenizers[side] for side in sides)
-        other = make_other(source.vocabulary_size, target.vocabulary_size)
-        translator = Translator(other, source, target, max_new_tokens=LENGTH)
-        other_path = folder / name
-        signatures = {"serving_default": translator.translate}
-        saved_model.write(translator, other_path, signatures)
-        requests.append((str(other_path), "serving_default", encoded(BATCHES[1])))
-        modules[str(other_path)] = translator
+    # A recurrent model with another tokenizer than SentencePiece.
+    tokenizer = tokenizers["word piece"]
+    recurrent = make_recurrent(tokenizer.vocabulary_size, tokenizer.vocabulary_size)
+    translator = Translator(recurrent, tokenizer, max_new_tokens=LENGTH)
+    recurrent_path = folder / "recurrent"
+    signatures = {"serving_default": translator.translate}
+    saved_model.write(translator, recurrent_path, signatures)
+    requests.append((str(recurrent_path), "serving_default", encoded(BATCHES[1])))
+    modules[str(recurrent_path)] = translator
     for compiled_path, module in compiled(folder, tokenizers["character"]):
         modules[str(compiled_path)] = module
         for signature in ("serving_default", "n_best"):

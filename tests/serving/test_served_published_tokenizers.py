@@ -48,8 +48,29 @@ def translator(pair):
     return model
 
 
+@pytest.fixture(scope="module")
+def expected(pair, translator):
+    """The hypotheses of `generate` for each text alone."""
+    source, target = pair
+    return [
+        generate(
+            translator,
+            {"source": ids[None]},
+            start_token_id=target.start_token_id,
+            end_token_id=target.end_token_id,
+            max_new_tokens=LENGTH,
+            strategy=BEAM,
+            padding_id=target.padding_id,
+        )
+        for ids in source.tokenize(TEXTS, add_end=True)
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_translations_equal_those_of_each_text_alone(pair, translator, jit_compile):
+def test_translations_equal_those_of_each_text_alone(
+    pair, translator, expected, jit_compile
+):
     source, target = pair
     options = {"max_new_tokens": LENGTH, "jit_compile": jit_compile, "strategy": BEAM}
     translate = Translator(translator, source, target, **options)
@@ -60,22 +81,13 @@ def test_translations_equal_those_of_each_text_alone(pair, translator, jit_compi
     states = translate.encode(dense)
     assert len(set(results["texts"].numpy().ravel())) > 4
     lengths = set()
-    for i, ids in enumerate(sources):
-        expected = generate(
-            translator,
-            {"source": ids[None]},
-            start_token_id=target.start_token_id,
-            end_token_id=target.end_token_id,
-            max_new_tokens=LENGTH,
-            strategy=BEAM,
-            padding_id=target.padding_id,
-        )
-        token_ids = expected["token_ids"][0]
+    for i, (ids, alone) in enumerate(zip(sources, expected, strict=True)):
+        token_ids = alone["token_ids"][0]
         np.testing.assert_array_equal(by_ids["token_ids"][i], token_ids)
         texts = target.detokenize(token_ids).numpy().tolist()
         assert results["texts"][i].numpy().tolist() == texts
-        np.testing.assert_allclose(results["scores"][i], expected["scores"][0], 1e-4)
-        lengths.update(expected["lengths"].numpy().ravel().tolist())
+        np.testing.assert_allclose(results["scores"][i], alone["scores"][0], 1e-4)
+        lengths.update(alone["lengths"].numpy().ravel().tolist())
         mask = states["padding_mask"][i].numpy()
         assert mask.tolist() == [position < len(ids) for position in range(len(mask))]
     assert min(lengths) < LENGTH, "some hypotheses must be padded"
@@ -105,6 +117,8 @@ def test_padding_that_the_model_does_not_mask_raises(pair, translator):
         Translator(translator, other, target)
 
 
+@pytest.mark.slow
+@pytest.mark.export
 def test_an_exported_pair(pair, translator, tmp_path):
     options = {"max_new_tokens": LENGTH, "jit_compile": False}
     path = export_translator(translator, tmp_path / "saved", *pair, **options)
@@ -133,6 +147,7 @@ def writer(byte_level):
 PROMPTS = ["", "a cat", "나는 학교에 간다. 한국어를", "the"]
 
 
+@pytest.mark.slow
 def test_continuations_if_start_end_and_padding_are_one_id(byte_level, writer):
     assert set(byte_level.special_ids.values()) == {0, None}
     generator = TextGenerator(

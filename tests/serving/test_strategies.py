@@ -171,7 +171,10 @@ def test_source_of_fixed_length(tokenizer):
 
 def test_bad_arguments(model, tokenizer, tokenizers):
     for options, message in (
-        ({"target": None}, "`target` must be the name.*'summary', 'text'.*target='target'"),
+        (
+            {"target": None},
+            "`target` must be the name.*'summary', 'text'.*target='target'",
+        ),
         ({"strategy": "beam"}, "`strategy` must be a strategy of.*strategy='beam'"),
         (
             {"max_new_tokens": 0},

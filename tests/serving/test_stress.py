@@ -11,6 +11,8 @@ from small_models import other_names
 from keras_attn.decoding import BeamSearch
 from keras_attn.serving import export_translator
 
+pytestmark = [pytest.mark.slow, pytest.mark.export]
+
 # An allocator may keep this many bytes between two requests. Leaking the outputs of
 # each request, or a graph per request, would need more memory for 250 requests.
 MARGIN = 8 * 2**20

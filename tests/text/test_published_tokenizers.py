@@ -226,6 +226,9 @@ def test_a_tokenizer_that_runs_in_python_is_not_exported(loaded, tmp_path):
     assert not (tmp_path / "saved" / "saved_model.pb").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
 def test_in_a_saved_model_in_a_fresh_process(loaded, tmp_path):
     in_graph = {name: loaded[name] for name in loaded if name != "gpt2"}
     assert len(in_graph) == 5

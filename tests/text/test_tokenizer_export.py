@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 
 from keras_attn.text import SentencePieceTokenizer
+
+pytestmark = [pytest.mark.slow, pytest.mark.export, pytest.mark.subprocess]
 
 TEXTS = ["Walking dogs", "나는 학교에서", "", "   ", "😀▁x", "y" * 10_000, "The cat."]
 READER = """

@@ -227,7 +227,9 @@ def test_unsupported_models_raise() -> None:
     model = with_adapters(classifier())
     with pytest.raises(ValueError, match="no adapters yet.*encoder_0"):
         training.enable_lora(model, 2)
-    with pytest.raises(ValueError, match="pruned: call `merge_lora`.*encoder_0/self_att"):
+    with pytest.raises(
+        ValueError, match="pruned: call `merge_lora`.*encoder_0/self_att"
+    ):
         inspection.prune_heads(model, {"encoder_0": [0]})
     training.remove_lora(model)
     for function in (training.merge_lora, training.remove_lora):

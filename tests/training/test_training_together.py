@@ -90,6 +90,8 @@ def test_batch_of_padding_changes_no_weight() -> None:
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_training_is_equal_on_all_backends(
     backend: str, trained: tuple[keras.Model, dict[str, list[float]]]
@@ -103,6 +105,8 @@ def test_training_is_equal_on_all_backends(
     np.testing.assert_allclose(results["weights"], model.get_weights()[0], atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute")
 def test_two_replicas_equal_one() -> None:
     """All examples have the same number of tokens: the mean of the means is exact."""

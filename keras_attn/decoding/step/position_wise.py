@@ -1,69 +1,217 @@
-"""Probes of single calls: whether their outputs depend on other positions.
+"""Checks that the calls that a step replays as they are work position by position.
 
-The step model as a whole is compared with the training model on a few random tokens,
-and these may miss the behaviour of a call for other tokens: a count of the tokens 7,
-say, or a convolution that reaches far back. So each call is probed by itself, on
-random values over many positions, as a whole and in two halves.
+A step model applies them to single tokens, so that their output at a position must not
+depend on other positions. A call is accepted for one of three reasons: its layer is
+known to be position-wise, its layer declares it (`position_wise = True`), or a probe
+has found the output for single positions equal to that for whole sequences. Calls whose
+tensors have no recognizable sequence axis (after a transpose, say) are probed together
+with the calls around them. All others are refused by name.
+
+Probes use random values for all weights, so that a gate that is shut at the moment does
+not hide anything, and every token id for calls that read ids.
 """
 
-from collections.abc import Collection, Iterable
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attn._graph import functional
+from keras_attn._types import Tensor
+from keras_attn.decoding.step.random_weights import random_weights
 from keras_attn.layers import FeedForward, TokenEmbedding
 
-__all__ = ["POSITION_WISE", "first_across_positions"]
+__all__ = ["POSITION_WISE", "check_position_wise"]
 
-_LENGTH = 64
-
-# Layers of Keras that work position by position for all arguments.
+# Layers that work position by position for all arguments that are checked below.
 POSITION_WISE = (
     keras.layers.Embedding,
     keras.layers.Dense,
     keras.layers.Dropout,
     keras.layers.Identity,
     keras.layers.LayerNormalization,
+    keras.layers.RMSNormalization,
+    FeedForward,
+    TokenEmbedding,
 )
-_NOT_PROBED = (*POSITION_WISE, FeedForward, TokenEmbedding)
+# Layers that combine positions for all arguments. They are refused without a probe.
+_MIXES_POSITIONS = (
+    keras.layers.Attention,
+    keras.layers.AdditiveAttention,
+    keras.layers.MultiHeadAttention,
+    keras.layers.GroupQueryAttention,
+    keras.layers.AveragePooling1D,
+    keras.layers.MaxPooling1D,
+    keras.layers.GlobalAveragePooling1D,
+    keras.layers.GlobalMaxPooling1D,
+    keras.layers.Bidirectional,
+)
+_CONVOLUTIONS = (
+    keras.layers.Conv1D,
+    keras.layers.Conv1DTranspose,
+    keras.layers.DepthwiseConv1D,
+    keras.layers.SeparableConv1D,
+)
+_MIN_LENGTH, _MAX_LENGTH = 64, 1024
+_ROWS = 2048  # token ids per call
 
 
-def first_across_positions(
-    calls: Iterable[tuple[functional.Call, Collection[int]]],
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Segment:
+    """Calls that are probed together.
+
+    Attributes:
+        calls: in the order of the graph.
+        by_position: the inputs that are read position by position.
+        fixed: the other inputs.
+        outputs: the outputs that calls outside the segment read.
+    """
+
+    calls: list[functional.Call]
+    by_position: list[keras.KerasTensor]
+    fixed: list[keras.KerasTensor]
+    outputs: list[keras.KerasTensor]
+
+
+def check_position_wise(
+    calls: Sequence[tuple[functional.Call, Collection[int]]],
     dependent: set[int],
     target: keras.KerasTensor,
-) -> functional.Call | None:
-    """Return the first call whose output at a position depends on other positions.
-
-    A call is skipped if its tensors have no axis that is surely the sequence axis, or
-    if it fails on the random values.
+    logits: keras.KerasTensor,
+    max_length: int,
+    num_ids: int,
+) -> None:
+    """Raise a ValueError if a call does not work position by position.
 
     Args:
         calls: tuples of a call that a step replays as it is, and the ids of its inputs
             that are aligned with the target.
         dependent: ids of the tensors that depend on the target.
         target: the target input.
+        logits: the output of the model.
+        max_length: int, the largest number of positions.
+        num_ids: int, number of token ids of the target.
+    """
+    by_position = dependent | {i for _, aligned in calls for i in aligned}
+    unknown = [call for call, _ in calls if not _is_known(call)]
+    segments = _segments(unknown, calls, by_position, target, logits)
+    for segment in segments:
+        _probe(segment, target, max_length, num_ids)
 
-    Returns:
-        A `Call`, or None.
+
+def _is_known(call: functional.Call) -> bool:
+    """Return whether a call needs no probe; raise an error if it mixes positions."""
+    layer: Any = call.operation
+    if getattr(layer, "position_wise", False) is True:
+        return True
+    if isinstance(layer, _MIXES_POSITIONS):
+        raise _error(call)
+    is_convolution = isinstance(layer, _CONVOLUTIONS)
+    if is_convolution and max(*layer.kernel_size, *layer.strides) > 1:
+        raise _error(call)
+    if not isinstance(layer, POSITION_WISE):
+        return False
+    if isinstance(
+        layer, (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
+    ):
+        # Over the last axis of `(B, T, ...)`. Keras stores an int or a list.
+        rank = len(call.outputs[0].shape)
+        if (np.ravel(layer.axis) % rank < 2).any():
+            return False
+    if isinstance(layer, keras.layers.Dense) and len(call.outputs[0].shape) < 3:
+        return False
+    # A subclass may override `call`.
+    return any(type(layer).call is known.call for known in POSITION_WISE)
+
+
+def _error(call: functional.Call, reason: str = "") -> ValueError:
+    operation: Any = call.operation
+    return ValueError(
+        "The model cannot be decoded step by step: the output of "
+        f"'{operation.name}' at one position depends on other positions, or is not "
+        f"known not to{reason}. Received: an operation of type "
+        f"{type(operation).__name__} over the sequence axis of the target. A custom "
+        "layer that works position by position can declare it by an attribute "
+        "`position_wise = True`"
+    )
+
+
+def _segments(
+    unknown: Sequence[functional.Call],
+    calls: Sequence[tuple[functional.Call, Collection[int]]],
+    by_position: set[int],
+    target: keras.KerasTensor,
+    logits: keras.KerasTensor,
+) -> Iterator[_Segment]:
+    """Yield the groups of calls that must be probed together.
+
+    Two calls belong together if a tensor between them has no recognizable sequence
+    axis.
     """
     length = target.shape[1]
-    for call, aligned in calls:
-        by_position = [
-            tensor for tensor in call.inputs if id(tensor) in dependent | set(aligned)
-        ]
-        if (
-            not isinstance(call.operation, _NOT_PROBED)
-            and not call.accepts("start_index")
-            and all(
-                _has_sequence_axis(t, length) for t in (*by_position, *call.outputs)
-            )
-            and _mixes_positions(call, set(map(id, by_position)))
-        ):
-            return call
-    return None
+    produced = {id(t): call for call, _ in calls for t in call.outputs}
+    groups: dict[int, list[functional.Call]] = {}
+    group_of: dict[functional.Call, int] = {}
+
+    def join(call: functional.Call, other: functional.Call) -> None:
+        a, b = group_of[call], group_of[other]
+        if a != b:
+            groups[a] += groups.pop(b)
+            group_of.update(dict.fromkeys(groups[a], a))
+
+    pending = list(unknown)
+    for call in pending:
+        groups[len(group_of)] = [call]
+        group_of[call] = len(group_of)
+    consumers: dict[int, list[functional.Call]] = {}
+    for call, _ in calls:
+        for tensor in call.inputs:
+            consumers.setdefault(id(tensor), []).append(call)
+    while pending:
+        call = pending.pop()
+        tensors = [t for t in (*call.inputs, *call.outputs) if id(t) in by_position]
+        for tensor in tensors:
+            if _has_sequence_axis(tensor, length):
+                continue
+            neighbours = [*consumers.get(id(tensor), ())]
+            neighbours += [produced[id(tensor)]] if id(tensor) in produced else []
+            for other in neighbours:
+                if other not in group_of:
+                    group_of[other] = len(group_of) + len(calls)
+                    groups[group_of[other]] = [other]
+                    pending.append(other)
+                join(call, other)
+    order = {call: i for i, (call, _) in enumerate(calls)}
+    for group in groups.values():
+        yield _segment(
+            sorted(group, key=order.__getitem__), by_position, consumers, logits
+        )
+
+
+def _segment(
+    group: list[functional.Call],
+    by_position: set[int],
+    consumers: Mapping[int, list[functional.Call]],
+    logits: keras.KerasTensor,
+) -> _Segment:
+    inside = {id(tensor) for call in group for tensor in call.outputs}
+    inputs = {id(t): t for call in group for t in call.inputs if id(t) not in inside}
+    outputs = {
+        id(tensor): tensor
+        for call in group
+        for tensor in call.outputs
+        if tensor is logits
+        or any(other not in group for other in consumers.get(id(tensor), ()))
+        or id(tensor) not in consumers
+    }
+    return _Segment(
+        group,
+        [t for t in inputs.values() if id(t) in by_position],
+        [t for t in inputs.values() if id(t) not in by_position],
+        list(outputs.values()),
+    )
 
 
 def _has_sequence_axis(tensor: keras.KerasTensor, length: int | None) -> bool:
@@ -72,50 +220,149 @@ def _has_sequence_axis(tensor: keras.KerasTensor, length: int | None) -> bool:
     return len(shape) > 1 and shape[1] == length and length not in shape[2:]
 
 
-def _mixes_positions(call: functional.Call, by_position: set[int]) -> bool:
-    values = _random_values(call, by_position)
+def _probe(
+    segment: _Segment, target: keras.KerasTensor, max_length: int, num_ids: int
+) -> None:
+    """Raise a ValueError if a segment does not work position by position."""
+    call = segment.calls[0] if len(segment.calls) == 1 else _suspect(segment)
+    length = target.shape[1]
+    if length is None:
+        length = min(max(_MIN_LENGTH, max_length), _MAX_LENGTH)
+        limit = functional.min_attribute(
+            segment.calls, "sequence_length", unless="positions"
+        )
+        length = min(length, limit or length)
+    layers = [c.operation for c in segment.calls]
+    variables = [v for layer in layers for v in getattr(layer, "variables", ())]
     try:
-        expected = _outputs(call, values)
-        for part in (slice(_LENGTH // 2), slice(_LENGTH // 2, None)):
-            half = [
-                value[:, part] if id(tensor) in by_position else value
-                for tensor, value in zip(call.inputs, values)
-            ]
-            for output, whole in zip(_outputs(call, half), expected):
-                whole = whole[:, part]
-                if not np.allclose(output, whole, 1e-2, 1e-3, equal_nan=True):
-                    return True
-    except Exception:  # each backend and operation has its own errors
-        return False
-    return False
+        with random_weights(variables):
+            is_position_wise = _is_position_wise(segment, length, num_ids)
+            if is_position_wise:
+                is_position_wise = _ids_are_independent(segment, length, num_ids)
+    except Exception as error:  # each backend and operation has its own errors
+        raise _error(call, f" (it fails for single positions: {error})") from error
+    if not is_position_wise:
+        raise _error(call)
 
 
-def _outputs(call: functional.Call, values: Iterable[np.ndarray]) -> list[np.ndarray]:
-    tensors = [
-        keras.ops.convert_to_tensor(value, dtype=tensor.dtype)
-        for tensor, value in zip(call.inputs, values)
+def _suspect(segment: _Segment) -> functional.Call:
+    """Return the call to name: the first layer, or else the first operation."""
+    rearranging = ("transpose", "permute", "reshape", "getitem", "expand", "squeeze")
+    for call in segment.calls:
+        if not any(word in call.operation.name.lower() for word in rearranging):
+            return call
+    return segment.calls[0]
+
+
+def _is_position_wise(segment: _Segment, length: int, num_ids: int) -> bool:
+    """Return whether outputs for single positions equal those for whole sequences."""
+    values = _random_values(segment, length, num_ids)
+    whole = _outputs(segment, values)
+    positions = sorted({0, 1 % length, length // 2, length - 1})
+    for position in positions:
+        part = slice(position, position + 1)
+        single = _outputs(segment, _take(segment, values, part), position)
+        if not _equal(single, [output[:, part] for output in whole]):
+            return False
+    return True
+
+
+def _ids_are_independent(segment: _Segment, length: int, num_ids: int) -> bool:
+    """Return whether no token id affects other positions, for inputs of ids."""
+    ids = [t for t in segment.by_position if "int" in str(t.dtype)]
+    if not ids:
+        return True
+    length = min(length, 4)
+    if segment.by_position[0].shape[1] is not None:
+        length = segment.by_position[0].shape[1]
+    base = _random_values(segment, length, num_ids, batch_size=1)
+    position = 1 % length
+    others = [i for i in range(length) if i != position]
+    expected = _outputs(segment, base)
+    for start in range(0, num_ids, _ROWS):
+        new = np.arange(start, min(start + _ROWS, num_ids))
+        rows = {key: np.repeat(x, len(new), axis=0) for key, x in base.items()}
+        for tensor in ids:
+            rows[id(tensor)][:, position] = new.reshape(
+                -1, *[1] * (rows[id(tensor)].ndim - 2)
+            )
+        outputs = _outputs(segment, rows)
+        same = [np.repeat(x[:, others], len(new), axis=0) for x in expected]
+        if not _equal([output[:, others] for output in outputs], same):
+            return False
+        part = slice(position, position + 1)
+        single = _outputs(segment, _take(segment, rows, part), position)
+        if not _equal(single, [output[:, part] for output in outputs]):
+            return False
+    return True
+
+
+def _equal(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
+    return all(
+        a.shape == b.shape and np.allclose(a, b, 1e-2, 1e-3, equal_nan=True)
+        for a, b in zip(found, expected)
+    )
+
+
+def _take(
+    segment: _Segment, values: Mapping[int, np.ndarray], part: slice
+) -> dict[int, np.ndarray]:
+    """Return the values with the inputs that are read by position cut to `part`."""
+    cut = {id(t): values[id(t)][:, part] for t in segment.by_position}
+    return {**values, **cut}
+
+
+def _outputs(
+    segment: _Segment, values: Mapping[int, np.ndarray], start_index: int = 0
+) -> list[np.ndarray]:
+    """Return the outputs of a segment for values of its inputs.
+
+    Args:
+        segment: the segment.
+        values: NumPy arrays by `id(tensor)`.
+        start_index: int, position of the first token.
+    """
+    tensors: dict[int, Tensor] = {
+        id(tensor): keras.ops.convert_to_tensor(values[id(tensor)], dtype=tensor.dtype)
+        for tensor in (*segment.by_position, *segment.fixed)
+    }
+    for call in segment.calls:
+        args, kwargs = functional.substitute_tensors(tensors, call.args, call.kwargs)
+        if call.accepts("start_index"):
+            kwargs["start_index"] = start_index + call.arguments().get("start_index", 0)
+        outputs = keras.tree.flatten(call.operation(*args, **kwargs))
+        tensors.update(zip(map(id, call.outputs), outputs))
+    return [
+        keras.ops.convert_to_numpy(tensors[id(tensor)]).astype("float32")
+        for tensor in segment.outputs
     ]
-    outputs = keras.tree.flatten(functional.replay_call(call, tensors))
-    return [keras.ops.convert_to_numpy(x).astype("float32") for x in outputs]
 
 
-def _random_values(call: functional.Call, by_position: set[int]) -> list[np.ndarray]:
-    """Return random inputs of a call, the same ones for the same tensor."""
+def _random_values(
+    segment: _Segment, length: int, num_ids: int, batch_size: int = 2
+) -> dict[int, np.ndarray]:
+    """Return random inputs of a segment, by `id(tensor)`."""
     rng = np.random.default_rng(0)
-    num_ids = getattr(call.operation, "input_dim", None)
-    num_ids = num_ids if isinstance(num_ids, int) else 5
-    values: dict[int, Any] = {}
-    for tensor in call.inputs:
-        if id(tensor) in values:
-            continue
-        shape = [2, *(3 if axis is None else axis for axis in tensor.shape[1:])]
+    by_position = {id(tensor) for tensor in segment.by_position}
+    values: dict[int, np.ndarray] = {}
+    for tensor in (*segment.by_position, *segment.fixed):
+        shape = [
+            batch_size,
+            *(3 if axis is None else axis for axis in tensor.shape[1:]),
+        ]
         if id(tensor) in by_position:
-            shape[1] = _LENGTH
+            shape[1] = length
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         if dtype == "bool":
             values[id(tensor)] = rng.random(shape) < 0.7
         elif "int" in dtype:
-            values[id(tensor)] = rng.integers(0, num_ids, shape)
+            sizes = [
+                size
+                for call in segment.calls
+                if any(t is tensor for t in call.inputs)
+                and isinstance(size := getattr(call.operation, "input_dim", None), int)
+            ]
+            values[id(tensor)] = rng.integers(0, min([num_ids, *sizes]), shape)
         else:
             values[id(tensor)] = rng.normal(size=shape)
-    return [values[id(tensor)] for tensor in call.inputs]
+    return values

@@ -1,20 +1,24 @@
 """`tf.data` pipeline of sentence pairs for a translation model."""
 
 import dataclasses
-import itertools
+import functools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+from keras_attn._types import Tensor
 from keras_attn.text.data.length_buckets import Buckets, default_boundaries, pad
 from keras_attn.text.data.pairs import read_pairs, validate_pairs
 from keras_attn.text.tokenizers.tokenizer import Tokenizer
 
 _log = logging.getLogger("keras_attn")
+
+# The inputs of a model by name, and the labels.
+_Batch: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +55,7 @@ def translation_dataset(
     on_bad: Literal["raise", "skip"] = "raise",
     source_column: int = 0,
     target_column: int = 1,
+    first_epoch: int = 0,
 ) -> tf.data.Dataset:
     """Create batches of token ids from sentence pairs, for `model.fit`.
 
@@ -83,13 +88,18 @@ def translation_dataset(
             instead of to its longest sequence.
         shuffle: Whether each epoch has a new order. Otherwise the order is that of
             `pairs`, except that pairs are grouped by length.
-        seed: Seed of the shuffling. Epochs with the same seed are the same in all
-            processes, regardless of the global seeds of Keras and TensorFlow.
+        seed: Seed of the shuffling. The order of an epoch depends only on this seed
+            and on the number of the epoch, in every process, regardless of the global
+            seeds of Keras and TensorFlow.
         on_long: Treatment of a pair that is too long: `"truncate"` or `"drop"`. The
             number of such pairs is logged, and is in the report.
         on_bad: See `read_pairs`.
         source_column: See `read_pairs`.
         target_column: See `read_pairs`.
+        first_epoch: The number of the first epoch, from 0. Each iteration over the
+            dataset is the next epoch, except that one that reads only the first of
+            several batches does not count. To resume training after `k` epochs, create
+            the dataset with `first_epoch=k` and pass `initial_epoch=k` to `fit`.
 
     Returns:
         A `tf.data.Dataset` of `({"source": int32 (B, S), "target": int32 (B, T)},
@@ -125,6 +135,7 @@ def translation_dataset(
     _validate_integer("batch_tokens", batch_tokens, 1)
     _validate_integer("batch_size", 1 if batch_size is None else batch_size, 1)
     _validate_integer("seed", seed, 0)
+    _validate_integer("first_epoch", first_epoch, 0)
     if on_long not in ("truncate", "drop"):
         raise ValueError(
             "Expected on_long to be 'truncate' or 'drop'. "
@@ -159,7 +170,7 @@ def translation_dataset(
         batch_sizes=[batch_size or max(1, batch_tokens // b) for b in boundaries],
         pad_to_bucket_boundary=pad_to_bucket_boundary,
     )
-    dataset = batches.dataset(shuffle, seed)
+    dataset = batches.dataset(shuffle, seed, first_epoch)
     dataset.report = DatasetReport(  # pyright: ignore[reportAttributeAccessIssue]
         num_pairs=len(sources),
         num_truncated=num_long if on_long == "truncate" else 0,
@@ -220,29 +231,67 @@ class _Batches:
             shapes.add((len(indices), source, target))
         return tuple(sorted(shapes))
 
-    def dataset(self, shuffle: bool, seed: int) -> tf.data.Dataset:
-        """Return a `tf.data.Dataset`; each iteration over it is an epoch."""
-        epochs = itertools.count()
+    def dataset(self, shuffle: bool, seed: int, first_epoch: int) -> tf.data.Dataset:
+        """Return a `tf.data.Dataset`; each iteration over it is an epoch.
 
-        def epoch() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        The number of the epoch is fixed when the first batch is read. Only reading the
+        second batch completes the count: a dataset is often iterated for one batch, to
+        inspect it or, by Keras on JAX and PyTorch, to build a model before training.
+        The count is therefore made outside of the prefetched part.
+        """
+        next_epoch = first_epoch
+
+        def begin_epoch() -> Iterator[int]:
+            yield next_epoch
+
+        def count(epoch: int) -> None:
+            nonlocal next_epoch
+            next_epoch = max(next_epoch, epoch + 1)
+
+        @functools.lru_cache(maxsize=2)
+        def batches_of(epoch: int) -> list[tuple[int, np.ndarray]]:
             if not shuffle:
-                return map(self._build, self.in_order)
-            random = np.random.default_rng([seed, next(epochs)])
+                return self.in_order
+            random = np.random.default_rng([seed, epoch])
             batches = self._buckets.batches(random.permutation(len(self._sources)))
-            return (self._build(batches[i]) for i in random.permutation(len(batches)))
+            return [batches[i] for i in random.permutation(len(batches))]
+
+        def first_batch(epoch: np.int64) -> Iterator[_Batch]:
+            if len(self.in_order) == 1:
+                count(int(epoch))
+            yield self._build(batches_of(int(epoch))[0])
+
+        def other_batches(epoch: np.int64) -> Iterator[_Batch]:
+            count(int(epoch))
+            return map(self._build, batches_of(int(epoch))[1:])
 
         ids = tf.TensorSpec([None, None], tf.int32)
+
+        def batches(
+            generator: Callable[[np.int64], Iterator[_Batch]], epoch: Tensor
+        ) -> tf.data.Dataset:
+            return tf.data.Dataset.from_generator(
+                generator,
+                args=(epoch,),
+                output_signature=({"source": ids, "target": ids}, ids),
+            )
+
         dataset = tf.data.Dataset.from_generator(
-            epoch, output_signature=({"source": ids, "target": ids}, ids)
+            begin_epoch, output_signature=tf.TensorSpec([], tf.int64)
+        ).flat_map(
+            lambda epoch: batches(first_batch, epoch).concatenate(
+                batches(other_batches, epoch).prefetch(2)
+            )
         )
         # The number of batches depends on the lengths, not on the order.
         num_batches = len(self.in_order)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-        return dataset.prefetch(2)
+        # A prefetch that TensorFlow adds would read the second batch on its own.
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        return dataset.with_options(options)
 
-    def _build(
-        self, batch: tuple[int, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def _build(self, batch: tuple[int, np.ndarray]) -> _Batch:
         """Return the inputs and labels of a batch `(bucket, indices)`."""
         bucket, indices = batch
 
