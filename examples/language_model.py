@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import pathlib
-import shutil
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -29,7 +28,8 @@ import numpy as np
 import tensorflow as tf
 import text_files
 from ngram import KneserNey
-from translation import StopAfter, TrainingLog, run_in_fresh_process
+from training_state import StopAfter, TrainingState, write_atomically
+from translation import run_in_fresh_process
 
 import keras_attn
 from keras_attn import decoding, inspection, layers, models, serving, text, training
@@ -135,42 +135,37 @@ def train(arguments, folder, model, train_windows, valid_windows):
     if weights_path.exists():
         print("This run has finished already; remove its folder to train again.")
         model.load_weights(weights_path)
+        (folder / "state.npz").unlink(missing_ok=True)
         return
-    log = folder / "curve.jsonl"
-    epochs = len(log.read_text().splitlines()) if log.exists() else 0
+    state = TrainingState(folder / "state.npz", folder / "curve.jsonl")
     data = (
         tf.data.Dataset.from_tensor_slices(train_windows)
         .shuffle(len(train_windows[0]), seed=arguments.seed)
         .repeat()
         .batch(arguments.batch)
-        .skip(epochs * arguments.steps)  # used before the interruption
+        .skip(state.epoch * arguments.steps)  # used before the interruption
         .prefetch(2)
     )
     callbacks = [
-        # First, so that no completed epoch is repeated. The backup is not deleted
-        # before the final weights are saved, and is doubled, since the process may be
-        # killed while it writes one.
-        keras.callbacks.BackupAndRestore(
-            str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
-        ),
         keras.callbacks.SwapEMAWeights(),  # validate the averaged weights
-        TrainingLog(log),
-        StopAfter(arguments.minutes, folder / "seconds.txt"),
+        StopAfter(arguments.minutes, state),
+        state,
     ]
     model.fit(
         data,
         # A tenth of the windows, since there are many epochs.
         validation_data=tuple(array[::10] for array in valid_windows),
         validation_batch_size=arguments.batch,
-        epochs=arguments.epochs,
+        initial_epoch=state.epoch,
+        epochs=state.epoch if state.finished else arguments.epochs,
         steps_per_epoch=arguments.steps,
         callbacks=callbacks,
         shuffle=False,  # the dataset shuffles itself
     )
     partial = folder / "partial.weights.h5"
     model.save_weights(partial)
-    partial.rename(weights_path)
-    shutil.rmtree(folder / "backup")
+    partial.replace(weights_path)
+    state.path.unlink()
 
 
 def total_log_probability(model, inputs, labels, batch_size):
@@ -313,7 +308,7 @@ def main():
     run = hashlib.sha256(settings.encode()).hexdigest()[:8]
     folder = pathlib.Path(arguments.output) / run
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.json").write_text(settings + "\n")
+    write_atomically(folder / "settings.json", f"{settings}\n".encode())
     tokenizer = load_or_train_tokenizer(
         folder / "text.tokenizer", train_texts, arguments.vocabulary
     )

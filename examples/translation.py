@@ -7,7 +7,8 @@ r"""Train a Transformer translator, plot its attention, export it and use the ex
 The default is Korean to English on a built-in corpus, which takes a few minutes on two
 CPU cores. `--pairs` takes any file of sentence pairs (tab-separated, plain or gzipped,
 source first). All results are written to `--output`. After an interruption, the same
-command resumes training after the last completed epoch.
+command resumes training after the last completed epoch, with the result of a run
+without the interruption.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import json
 import logging
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +30,7 @@ os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 import keras
 import numpy as np
 from korean_english import pairs as korean_english_pairs
+from training_state import StopAfter, TrainingState, write_atomically
 
 import keras_attn
 from keras_attn import inspection, models, serving, text, training
@@ -94,43 +95,6 @@ def parse_arguments():
     return arguments
 
 
-class StopAfter(keras.callbacks.Callback):
-    """Early stopping after a given training time, without the time of validation.
-
-    The elapsed time is stored in a file, so that a resumed run continues from it.
-    """
-
-    def __init__(self, minutes, path):
-        super().__init__()
-        self.seconds = minutes * 60
-        self.path = path
-        self.elapsed = float(path.read_text()) if path.exists() else 0.0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.began = time.monotonic() - self.elapsed
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.elapsed = time.monotonic() - self.began
-        if self.elapsed >= self.seconds:
-            self.model.stop_training = True
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.path.write_text(str(self.elapsed))
-
-
-class TrainingLog(keras.callbacks.Callback):
-    """A JSON Lines file of the metrics of each epoch, which a resumed run continues."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path = path
-
-    def on_epoch_end(self, epoch, logs=None):
-        row = {"epoch": epoch + 1, **{k: float(v) for k, v in (logs or {}).items()}}
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
 def read_corpus(arguments):
     """Return training and validation pairs."""
     if arguments.pairs is None:
@@ -184,43 +148,45 @@ def build(arguments, source_tokenizer, target_tokenizer, steps_per_epoch):
     return model
 
 
-def train(arguments, folder, model, train_data, valid_data, valid_pairs, translate):
+def train(
+    arguments, folder, state, model, train_data, valid_data, valid_pairs, translate
+):
     """Train the model, or resume an interrupted run of the same command."""
     weights_path = folder / "weights.weights.h5"
     if weights_path.exists():
         print("This run has finished already; remove its folder to train again.")
         model.load_weights(weights_path)
+        state.path.unlink(missing_ok=True)
         return
     bleu_pairs = valid_pairs[:: max(1, len(valid_pairs) // 500)]
-    callbacks = [
-        # First, so that no completed epoch is repeated. The backup is not deleted
-        # before the final weights are saved, and is doubled, since the process may be
-        # killed while it writes one.
-        keras.callbacks.BackupAndRestore(
-            str(folder / "backup"), double_checkpoint=True, delete_checkpoint=False
-        ),
-        training.BleuCallback(
-            translate,
-            [source for source, _ in bleu_pairs],
-            [target for _, target in bleu_pairs],
-            every=arguments.bleu_every,
-            batch_size=100,
-        ),
-        TrainingLog(folder / "curve.jsonl"),
-    ]
+    bleu = training.BleuCallback(
+        translate,
+        [source for source, _ in bleu_pairs],
+        [target for _, target in bleu_pairs],
+        every=arguments.bleu_every,
+        batch_size=100,
+    )
+    callbacks = [bleu, state]
     if arguments.minutes:
-        callbacks.append(StopAfter(arguments.minutes, folder / "seconds.txt"))
+        callbacks.insert(0, StopAfter(arguments.minutes, state))
+    if state.rows:  # Continue the curve with the last score.
+        score = state.rows[-1]["val_bleu"]
+        restore = keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: setattr(bleu, "score", score)
+        )
+        callbacks.append(restore)
     model.fit(
         train_data,
         validation_data=valid_data,
-        epochs=arguments.epochs,
+        initial_epoch=state.epoch,
+        epochs=state.epoch if state.finished else arguments.epochs,
         callbacks=callbacks,
         shuffle=False,  # the dataset shuffles itself
     )
     partial = folder / "partial.weights.h5"
     model.save_weights(partial)
-    partial.rename(weights_path)
-    shutil.rmtree(folder / "backup")
+    partial.replace(weights_path)
+    state.path.unlink()
 
 
 def show_translations(valid_pairs, translate, count=10):
@@ -340,7 +306,8 @@ def main():
     run = hashlib.sha256(settings.encode()).hexdigest()[:8]
     folder = pathlib.Path(arguments.output) / run
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.json").write_text(settings + "\n")
+    write_atomically(folder / "settings.json", f"{settings}\n".encode())
+    state = TrainingState(folder / "state.npz", folder / "curve.jsonl")
     print(f"{len(train_pairs)} training pairs, {len(valid_pairs)} held out; {folder}")
     source_tokenizer, target_tokenizer = (
         load_or_train_tokenizer(
@@ -356,7 +323,10 @@ def main():
             max_source_length=arguments.max_tokens,
             max_target_length=arguments.max_tokens,
             batch_tokens=arguments.batch_tokens,
+            # The mean over the held-out pairs is computed in the same order each time.
+            shuffle=pairs is train_pairs,
             seed=arguments.seed,
+            first_epoch=state.epoch,
         )
         for pairs in (train_pairs, valid_pairs)
     )
@@ -373,7 +343,16 @@ def main():
         max_new_tokens=arguments.max_tokens,
         max_source_length=arguments.max_tokens,
     )
-    train(arguments, folder, model, train_data, valid_data, valid_pairs, translate)
+    train(
+        arguments,
+        folder,
+        state,
+        model,
+        train_data,
+        valid_data,
+        valid_pairs,
+        translate,
+    )
     score = show_translations(valid_pairs, translate)
     plot_curve(folder)
     sources = sorted((source for source, _ in valid_pairs), key=len)

@@ -19,12 +19,16 @@ def modules_with_examples():
 
 
 MODULES = list(modules_with_examples())
+CASES = [
+    pytest.param(name, marks=pytest.mark.export if ".export_" in name else ())
+    for name in MODULES
+]
 
 
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="the outputs are of TensorFlow"
 )
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", CASES)
 def test_examples(name, tmp_path, monkeypatch, capsys):
     module = importlib.import_module(name)
     monkeypatch.chdir(tmp_path)

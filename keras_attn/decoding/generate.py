@@ -125,7 +125,9 @@ def generate(
 
     # Before the search: a model without cross-attention is refused at once.
     align = request.cached("alignment", make_alignment) if return_alignment else None
-    search = request.cached(f"search, {jit_compile=}", make_search)
+    # XLA compiles each shape: a program per shape, so that old ones can be dropped.
+    shapes = request.shapes() if jit_compile else ""
+    search = request.cached(f"search, {jit_compile=}, {shapes}", make_search)
     results = search(request.inputs, request.prefix, request.draws())
     if align is not None:
         results = {**results, "alignment": align(request.inputs, results)}

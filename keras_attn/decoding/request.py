@@ -1,5 +1,8 @@
 """A checked generation request, with the programs that are cached for its model."""
 
+import collections
+import dataclasses
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +27,7 @@ from keras_attn.decoding.step.model_info import (
     find_target,
     masked_id,
     masked_ids,
+    max_positions,
     until_logits,
     vocabulary_sizes,
 )
@@ -32,6 +36,10 @@ from keras_attn.decoding.strategies.logits_processors import TokenConstraints
 from keras_attn.ops.static_value import check_ids
 
 __all__ = ["Request"]
+
+# Compiled programs that are kept for a model. Step models are few and stay: each new
+# one would add nodes to the layers of the user's model.
+_MAX_PROGRAMS = 8
 
 
 class Request:
@@ -112,41 +120,57 @@ class Request:
         )
         # The last token is not read by the model.
         self._num_positions = prompt_size + self.settings.max_new_tokens - 1
+        _check_positions(self._num_positions, cache.max_positions, config)
         self.inputs: dict[str, Tensor] = extend_aligned_inputs(
             self._step_model(), self.inputs, self._num_positions, paddings.of_prompts
         )
 
     def _step_model(self) -> StepModel:
-        def make() -> StepModel:
-            return step_model(self.model, self._num_positions, self.target)
-
-        return self.cached("step model", make, depends_on=(self._num_positions,))
+        size = _next_size(self._num_positions, self._cache.max_positions)
+        key = (self.target, size, frozenset(self.inputs))
+        step_models = self._cache.step_models
+        if key not in step_models:
+            step_models[key] = step_model(self.model, size, self.target)
+        return step_models[key]
 
     def loop(self, transpose_weights: bool = False) -> DecodingLoop:
         """Return the search as a `DecodingLoop`."""
         return DecodingLoop(self._step_model(), self.settings, transpose_weights)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the inputs and of the prefix."""
+        tensors = {**self.inputs, "prefix": self.prefix}
+        return {n: tuple(x.shape) for n, x in tensors.items() if x is not None}
 
     def draws(self) -> Tensor | None:
         """Return the random numbers of this request."""
         batch_size = max(self.batch_size, 1)
         return self.settings.strategy.draw(batch_size, self.settings.max_new_tokens)
 
-    def cached(
-        self, name: str, make: Callable[[], Any], depends_on: tuple[Any, ...] = ()
-    ) -> Any:
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
         """Return `make()`, or its value for an earlier request on the same model.
 
         Args:
-            name: name of the value.
+            name: name of the value, which depends on the settings of the search.
             make: a function without arguments.
-            depends_on: all else that the value depends on, if it is not the whole
-                search.
         """
-        depends_on = depends_on or (self.settings, self._num_positions)
-        key = (name, self.target, *depends_on, frozenset(self.inputs))
-        if key not in self._cache.programs:
-            self._cache.programs[key] = make()
-        return self._cache.programs[key]
+        strategy = self.settings.strategy.without_seed()
+        settings = dataclasses.replace(self.settings, strategy=strategy)
+        key = (
+            name,
+            self.target,
+            settings,
+            self._step_model().max_length,
+            frozenset(self.inputs),
+        )
+        programs = self._cache.programs
+        if key not in programs:
+            programs[key] = make()
+        programs.move_to_end(key)
+        while len(programs) > _MAX_PROGRAMS:
+            programs.popitem(last=False)  # the least recently used one
+            gc.collect()  # TensorFlow's functions are reference cycles.
+        return programs[key]
 
 
 class _Padding:
@@ -208,10 +232,12 @@ class _ModelCache:
         part = until_logits(model, output)
         self.part = None if part is model else part
         self.variables = part.variables
-        self.programs: dict[Any, Any] = {}
+        self.step_models: dict[Any, StepModel] = {}
+        self.programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
         # Read once: flattening nested models calls their layers again.
         self.vocabulary_sizes = vocabulary_sizes(part)
         self.masked_ids = masked_ids(part)
+        self.max_positions = max_positions(functional.read_graph(part).calls)
 
     def is_current(self, model: keras.Model) -> bool:
         """Return whether the variables of the model are still the same objects."""
@@ -237,6 +263,28 @@ def _model_cache(model: keras.Model, output: str | None) -> _ModelCache:
         cache = _ModelCache(model, output)
         _CACHES.setdefault(model, {})[output] = cache
     return cache
+
+
+def _next_size(num_positions: int, limit: int | None) -> int:
+    """Return the next larger of the sizes 16, 24, 32, 48, 64, ..., up to `limit`."""
+    size = 16
+    while size < num_positions:
+        is_power_of_two = size & (size - 1) == 0
+        size = size * 3 // 2 if is_power_of_two else size * 4 // 3
+    return size if limit is None else max(num_positions, min(size, limit))
+
+
+def _check_positions(
+    num_positions: int, limit: int | None, config: GenerationConfig
+) -> None:
+    """Raise a ValueError if there are more positions than learned ones."""
+    if limit is not None and num_positions > limit:
+        raise ValueError(
+            "The prompt and the new tokens must fit into the "
+            f"{limit} learned positions of the model, and take {num_positions}; use a "
+            "shorter prompt or a smaller `max_new_tokens`. "
+            f"Received: max_new_tokens={config.max_new_tokens}"
+        )
 
 
 def _constraints(config: GenerationConfig, num_logits: int) -> TokenConstraints:

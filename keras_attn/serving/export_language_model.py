@@ -9,6 +9,7 @@ from keras_attn.decoding import Strategy
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_generator import TextGenerator
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["export_language_model"]
 
@@ -65,6 +66,7 @@ def export_language_model(
             SavedModel.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If `tokenizer` is not one of `keras_attn.text`.
         ValueError: If the tokenizer cannot be exported or its ids do not fit the model,
             the model has several inputs, or it cannot be decoded step by step.
 
@@ -97,6 +99,7 @@ def export_language_model(
         ['score', 'text']
     """
     path = saved_model.check_path(path, overwrite)
+    check_tokenizer("tokenizer", tokenizer)
     tokenizer.check_export()
     generator = TextGenerator(
         model,

@@ -9,6 +9,7 @@ import keras
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_model import TextModel
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["export_text_model"]
 
@@ -50,6 +51,7 @@ def export_text_model(
             SavedModel.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If `tokenizer` is not one of `keras_attn.text`.
         ValueError: If the tokenizer cannot be exported or its ids do not fit the model,
             the model has other inputs, or `labels` do not fit the output.
 
@@ -77,6 +79,7 @@ def export_text_model(
         (2, 2)
     """
     path = saved_model.check_path(path, overwrite)
+    check_tokenizer("tokenizer", tokenizer)
     tokenizer.check_export()
     text_model = TextModel(model, tokenizer, max_length, labels)
     saved_model.write(text_model, path, text_model.signatures())

@@ -9,6 +9,7 @@ from keras_attn.decoding import Strategy
 from keras_attn.serving import saved_model
 from keras_attn.serving.translator import Translator
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["export_translator"]
 
@@ -68,6 +69,7 @@ def export_translator(
             SavedModel.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If a tokenizer is not one of `keras_attn.text`.
         ValueError: If a tokenizer cannot be exported or its ids do not fit the model,
             the model has other inputs, or it cannot be decoded step by step.
 
@@ -100,7 +102,13 @@ def export_translator(
         ['score', 'text']
     """
     path = saved_model.check_path(path, overwrite)
-    for tokenizer in (source_tokenizer, target_tokenizer or source_tokenizer):
+    if target_tokenizer is None:
+        target_tokenizer = source_tokenizer
+    for name, tokenizer in (
+        ("source_tokenizer", source_tokenizer),
+        ("target_tokenizer", target_tokenizer),
+    ):
+        check_tokenizer(name, tokenizer)
         tokenizer.check_export()
     translator = Translator(
         model,

@@ -17,6 +17,7 @@ from keras_attn.serving.text_to_text import (
     graph_function,
 )
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["TextGenerator"]
 
@@ -58,6 +59,7 @@ class TextGenerator(TextToText):
 
     Raises:
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If `tokenizer` is not one of `keras_attn.text`.
         ValueError: If the ids of the tokenizer do not fit the model, the model has
             several inputs, or it cannot be decoded step by step.
 
@@ -99,6 +101,7 @@ class TextGenerator(TextToText):
         jit_compile: bool | str = "auto",
     ) -> None:
         check_model(model)
+        check_tokenizer("tokenizer", tokenizer)
         target_input = _only_input(model, target)
         check_int("max_new_tokens", max_new_tokens, 1)
         reason = ", for the start token and one more"

@@ -16,6 +16,7 @@ from keras_attn.serving.text_to_text import (
     graph_function,
 )
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["TextModel"]
 
@@ -43,6 +44,7 @@ class TextModel(tf.Module):
 
     Raises:
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If `tokenizer` is not one of `keras_attn.text`.
         ValueError: If the ids of the tokenizer do not fit the model, the model has
             other inputs or several outputs, or `labels` do not fit the output.
 
@@ -77,6 +79,7 @@ class TextModel(tf.Module):
     ) -> None:
         super().__init__()
         check_model(model)
+        check_tokenizer("tokenizer", tokenizer)
         source = _only_input(model)
         check_int("max_length", max_length, 2, ", the start and the end token")
         check_vocabulary(model, tokenizer, "text", source.name, is_generated=False)

@@ -19,6 +19,7 @@ from keras_attn.serving.text_to_text import (
     graph_function,
 )
 from keras_attn.text import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import check_tokenizer
 
 __all__ = ["Translator"]
 
@@ -57,6 +58,7 @@ class Translator(TextToText):
 
     Raises:
         RuntimeError: If the Keras backend is not TensorFlow.
+        TypeError: If a tokenizer is not one of `keras_attn.text`.
         ValueError: If the ids of a tokenizer do not fit the model, the model has other
             inputs, or it cannot be decoded step by step.
 
@@ -94,7 +96,10 @@ class Translator(TextToText):
         jit_compile: bool | str = "auto",
     ) -> None:
         check_model(model)
-        target_tokenizer = target_tokenizer or source_tokenizer
+        check_tokenizer("source_tokenizer", source_tokenizer)
+        if target_tokenizer is None:
+            target_tokenizer = source_tokenizer
+        check_tokenizer("target_tokenizer", target_tokenizer)
         source_input, target_input = _source_and_target(model, target)
         check_int("max_new_tokens", max_new_tokens, 1)
         min_length = 1 + _num_special_tokens(source_tokenizer)

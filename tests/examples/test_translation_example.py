@@ -1,15 +1,25 @@
 """The translation example on a few sentences, killed and resumed."""
 
+import signal
+import subprocess
+import time
+
+import numpy as np
 import pytest
-from example_runs import command, finished_epochs, kill_after_an_epoch, run
+from example_runs import (
+    ENVIRONMENT,
+    command,
+    finished_epochs,
+    kill_after_an_epoch,
+    run,
+)
 
 EPOCHS = 4
 
 
-@pytest.mark.slow
-@pytest.mark.export
-@pytest.mark.subprocess
-def test_killed_run_is_resumed(tmp_path):
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Return the command without its `--output`."""
     colours, things = ["빨간", "파란", "하얀"], ["차", "집", "꽃", "책"]
     english = dict(
         zip(colours + things, "red blue white car house flower book".split())
@@ -19,19 +29,60 @@ def test_killed_run_is_resumed(tmp_path):
         for colour in colours
         for thing in things
     ]
-    pairs = tmp_path / "pairs.tsv"
+    pairs = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
     pairs.write_text("".join(lines), encoding="utf-8")
     sizes = "--vocabulary 300 --width 8 --inner 8 --heads 2 --layers 1 --max-tokens 12"
-    arguments = command("translation.py")
-    arguments += ["--pairs", pairs, "--valid", pairs, "--output", tmp_path / "runs"]
+    arguments = command("translation.py", "--pairs", pairs, "--valid", pairs)
     arguments += [*sizes.split(), "--epochs", str(EPOCHS), "--batch-tokens", "24"]
+    return [*arguments, "--dropout", "0.3"]
 
-    assert kill_after_an_epoch(arguments, tmp_path / "runs")[-1] < EPOCHS
-    output = run(arguments)
-    epochs = finished_epochs(tmp_path / "runs")
+
+def weights(runs):
+    """Return the arrays of the final weights, and the curve, of the only run."""
+    import h5py
+
+    (folder,) = runs.iterdir()
+    arrays = {}
+    with h5py.File(folder / "weights.weights.h5") as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.__setitem__(name, item[()])
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+    return arrays, (folder / "curve.jsonl").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.subprocess
+def test_killed_run_is_resumed(arguments, tmp_path):
+    killed = [*arguments, "--output", tmp_path / "killed"]
+    assert kill_after_an_epoch(killed, tmp_path / "killed")[-1] < EPOCHS
+    output = run(killed)
+    epochs = finished_epochs(tmp_path / "killed")
     assert epochs == list(range(1, EPOCHS + 1)), "an epoch was lost or repeated"
     assert "A fresh process returns the same" in output
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / "killed").iterdir()
     files = {path.name for path in folder.iterdir()}
     assert {"attention.png", "curve.png", "saved_model"} <= files
-    assert "backup" not in files
+    assert not files & {"state.npz", "state.npz.partial", "partial.weights.h5"}
+
+    # A second run, killed at the moments of a slow and of a fast start.
+    again = [*arguments, "--output", tmp_path / "again"]
+    for seconds in (4, 11):
+        process = subprocess.Popen(again, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    run(again)
+    run([*arguments, "--output", tmp_path / "uninterrupted"])
+    expected, expected_curve = weights(tmp_path / "uninterrupted")
+    assert len(expected) > 20
+    for name in ("killed", "again"):
+        values, curve = weights(tmp_path / name)
+        assert curve == expected_curve
+        assert values.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_array_equal(values[key], value)

@@ -96,7 +96,60 @@ def test_scale_survives_int8_quantization(tmp_path, tie_weights):
         assert_close(found, expected, 1e-6)
 
 
-def test_floats_are_no_ids():
-    """A mask would be lost silently, and 1.5 read as 1."""
+def test_fractions_are_no_ids():
     with pytest.raises(ValueError, match="expects integers.*dtype='int32'.*float32"):
-        layers.TokenEmbedding(5, 4)(keras.Input((None,)))
+        layers.TokenEmbedding(5, 4)(np.array([[1.5, 2.0]], "float32"))
+
+
+@pytest.mark.parametrize("padding_id", [0, 2, None])
+def test_ids_of_a_float_dtype_keep_their_mask(padding_id):
+    """As Keras's placeholders have it, and the ids that it then casts."""
+    embedding = layers.TokenEmbedding(5, 4, padding_id=padding_id)
+    ids = np.array([[1, 2, 0], [4, 0, 3]])
+    expected = embedding(ids)
+    model = keras.Model(
+        inputs := keras.Input((None,), dtype="float32"), embedding(inputs)
+    )
+    for outputs in embedding(ids.astype("float32")), model(ids.astype("float32")):
+        assert_equal(outputs, expected)
+        mask = implicit_mask(outputs)
+        if padding_id is None:
+            assert mask is None
+        else:
+            assert_equal(mask, ids != padding_id)
+
+
+def test_a_subclassed_model_comes_back_with_its_weights(tmp_path):
+    ids = np.array([[1, 2, 0], [4, 0, 3]])
+    model = Subclassed()
+    expected = model.predict(ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_equal(loaded.predict(ids, verbose=0), expected)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Subclassed(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = layers.TokenEmbedding(5, 4)
+        self.block = layers.TransformerEncoder(8, 2)
+
+    def call(self, ids):
+        return self.block(self.embedding(ids))
+
+
+@pytest.mark.parametrize("how", ["predict", "build", "fit"])
+def test_a_sequential_model_without_an_input(how):
+    ids = np.array([[3, 4, 1]], "int32")
+    model = keras.Sequential(
+        [layers.TokenEmbedding(5, 8), layers.TransformerEncoder(16, 2)]
+    )
+    if how == "predict":
+        assert model.predict(ids, verbose=0).shape == (1, 3, 8)
+    elif how == "build":
+        model.build((None, 3))
+        assert model.count_params() > 0
+    else:
+        model.compile("sgd", "mse")
+        model.fit(ids, np.zeros((1, 3, 8)), verbose=0)

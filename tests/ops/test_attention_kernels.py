@@ -198,27 +198,27 @@ def test_every_kernel_equals_the_reference(kernel: str) -> None:
     bias = normal(B, N, T, S, seed=3)
     if keras.backend.backend() == "jax":
         value = value[..., :H]  # JAX: no fused kernel for different head sizes
-    found = attend(
+    result = attend(
         query, key, value, mask=masks.padding(allowed), bias=bias, kernel=kernel
     )
     repeated = [np.repeat(x, N // 2, axis=2) for x in (key, value)]
     expected, _ = attention(
         query, *repeated, allowed=allowed[:, None, None], bias=bias.astype("float64")
     )
-    assert_close(found, expected)
+    assert_close(result, expected)
 
 
 def test_soft_cap_and_sinks_match_their_formulas() -> None:
     query, key, value = random_arrays(T, (N, None, None, False))
     sinks = normal(N, seed=4)
-    found = attend(
+    result = attend(
         query, key, value, logit_soft_cap=0.5, sinks=sinks, kernel="blockwise"
     )
     scores = np.einsum("btnh,bsnh->bnts", query, key) / np.sqrt(H)
     exponentials = np.exp(0.5 * np.tanh(scores / 0.5))
     total = exponentials.sum(-1) + np.exp(sinks)[:, None]
     expected = np.einsum("bnts,bsnv->btnv", exponentials / total[..., None], value)
-    assert_close(found, expected)
+    assert_close(result, expected)
 
 
 @pytest.mark.every_backend
@@ -227,10 +227,10 @@ def test_half_precision_is_near_float32(dtype: str) -> None:
     query, key, value = random_arrays(T, (3, None, None, False))
     expected = attend(query, key, value, kernel="full")
     half = [keras.ops.cast(x, dtype) for x in (query, key, value)]
-    found = attend(*half, kernel="blockwise")
-    assert keras.backend.standardize_dtype(found.dtype) == dtype
+    result = attend(*half, kernel="blockwise")
+    assert keras.backend.standardize_dtype(result.dtype) == dtype
     tolerance = {"bfloat16": 4e-2, "float16": 5e-3}[dtype]
-    assert_close(keras.ops.cast(found, "float32"), expected, tolerance)
+    assert_close(keras.ops.cast(result, "float32"), expected, tolerance)
 
 
 @pytest.mark.every_backend

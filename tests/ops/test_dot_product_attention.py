@@ -104,19 +104,19 @@ def test_kernels_have_the_same_finite_gradients(call: Any) -> None:
 def test_gradients_against_finite_differences(kernel: str) -> None:
     arrays = [normal(1, 2, 2, 3, seed=seed) for seed in range(3)]
     allowed = np.tri(2, dtype=bool)
-    found = gradients(
+    result = gradients(
         lambda q, k, v: (
             dot_product_attention(q, k, v, mask=masks.causal(), kernel=kernel) ** 2
         ),
         *arrays,
     )
     step = 1e-5
-    for which, gradient in enumerate(found):
+    for i, gradient in enumerate(result):
         for index in np.ndindex(gradient.shape):
             totals = []
             for sign in (1, -1):
                 moved = [a.astype("float64") for a in arrays]
-                moved[which][index] += sign * step
+                moved[i][index] += sign * step
                 totals.append((attention(*moved, allowed=allowed)[0] ** 2).sum())
             slope = (totals[0] - totals[1]) / (2 * step)
             assert abs(slope - gradient[index]) < 1e-4 * max(1, abs(slope))
@@ -225,7 +225,7 @@ def test_a_bias_never_unmasks_a_key(kernel: str, low: float) -> None:
     bias = np.zeros((1, 1, 1, 5), "float32")
     bias[..., 0] = low
     allowed = masks.dense(np.arange(5)[None, None] == 0)
-    found = dot_product_attention(
+    result = dot_product_attention(
         x, keys, values, mask=allowed, bias=bias, kernel=kernel
     )
-    assert_close(found, values[:, :1])
+    assert_close(result, values[:, :1])

@@ -46,9 +46,9 @@ def make_mask(kind: str, seed: int) -> tuple[masks.Mask, Callable[..., Any]]:
 
 
 def evaluate(mask: Any, query: tuple[int, int], key: tuple[int, int]) -> np.ndarray:
-    found = array(mask.evaluate(masks.Span(*query), masks.Span(*key)))
-    assert found.dtype == bool and found.ndim == 4
-    return np.broadcast_to(found, (BATCH, HEADS, query[1], key[1]))
+    result = array(mask.evaluate(masks.Span(*query), masks.Span(*key)))
+    assert result.dtype == bool and result.ndim == 4
+    return np.broadcast_to(result, (BATCH, HEADS, query[1], key[1]))
 
 
 kinds = strategies.sampled_from(
@@ -87,9 +87,9 @@ def test_any_span_is_a_slice_of_the_full_mask(
         tuple(keras.ops.convert_to_tensor(n, dtype="int32") for n in span)
         for span in (query, key)
     ]
-    found = mask.evaluate(*(masks.Span(*span) for span in as_tensors))
+    result = mask.evaluate(*(masks.Span(*span) for span in as_tensors))
     shape = (BATCH, HEADS, query[1], key[1])
-    assert_equal(np.broadcast_to(array(found), shape), expected[:, :, rows, columns])
+    assert_equal(np.broadcast_to(array(result), shape), expected[:, :, rows, columns])
     if not expected.any(-1).all():
         assert mask.can_exclude_every_key
 
@@ -116,18 +116,18 @@ def test_combine_joins_its_masks() -> None:
     keep = np.array([[True, False, True], [True, True, False]])
     dense = np.array([[[True, True, True], [False, True, True], [True] * 3]] * 2)
     mask = masks.combine(keep, dense, use_causal_mask=True)
-    found = array(mask.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
-    assert_equal(found[:, 0], keep[:, None] & dense & np.tri(3, dtype=bool))
+    result = array(mask.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
+    assert_equal(result[:, 0], keep[:, None] & dense & np.tri(3, dtype=bool))
     causal = masks.combine(use_causal_mask=True)
-    found = array(causal.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
-    assert_equal(found[0, 0], np.tri(3, dtype=bool))
+    result = array(causal.evaluate(masks.Span(0, 3), masks.Span(0, 3)))
+    assert_equal(result[0, 0], np.tri(3, dtype=bool))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "int64"])
 def test_integer_masks(dtype: str) -> None:
     keep = np.array([[1, 0, 2]], dtype)
-    found = masks.padding(keep).evaluate(masks.Span(0, 1), masks.Span(0, 3))
-    assert_equal(array(found)[0, 0, 0], [True, False, True])
+    result = masks.padding(keep).evaluate(masks.Span(0, 1), masks.Span(0, 3))
+    assert_equal(array(result)[0, 0, 0], [True, False, True])
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_overlap_and_covers(
         Blocks(starts_k.astype("int32"), size_k),
     )
     tables = [
-        np.full((1, 1), default) if found is None else array(found)
-        for found, default in ((mask.overlap(*blocks), 1), (mask.covers(*blocks), 0))
+        np.full((1, 1), default) if result is None else array(result)
+        for result, default in ((mask.overlap(*blocks), 1), (mask.covers(*blocks), 0))
     ]
     full = evaluate(mask, (0, LENGTH), (0, TOTAL))
     shape = (len(starts_q), len(starts_k))
@@ -213,5 +213,5 @@ def test_invalid_windows_and_segments(make: Callable[..., Any], message: str) ->
 @pytest.mark.every_backend
 def test_positions_in_packed_sequences() -> None:
     segments = [[4, 4, 4, 2, 2, 9], [1, 2, 2, 2, 2, 2]]
-    found = segment_positions(segments)
-    assert_equal(found, [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]])
+    result = segment_positions(segments)
+    assert_equal(result, [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]])

@@ -73,13 +73,13 @@ def test_against_complex_numbers(interleaved: bool, dim: int) -> None:
     x = normal(BATCH, LENGTH, HEADS, WIDTH)
     rows = np.array([0, 7, 1, 1, 90], "int32")
     for positions in rows, np.stack([rows, rows[::-1]]):
-        found = rotate(x, positions, dim, interleaved)
+        result = rotate(x, positions, dim, interleaved)
         assert_close(
-            found, rotate_complex(x, positions, dim=dim, interleaved=interleaved), 1e-5
+            result, rotate_complex(x, positions, dim=dim, interleaved=interleaved), 1e-5
         )
-        assert_equal(found[..., dim:], x[..., dim:])
-    found = rotate(x, rows, dim, interleaved, max_wavelength=50)
-    assert_close(found, rotate_complex(x, rows, 50, dim, interleaved), 1e-5)
+        assert_equal(result[..., dim:], x[..., dim:])
+    result = rotate(x, rows, dim, interleaved, max_wavelength=50)
+    assert_close(result, rotate_complex(x, rows, 50, dim, interleaved), 1e-5)
 
 
 @pytest.mark.every_backend
@@ -89,10 +89,10 @@ def test_far_positions(dtype: str) -> None:
     rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 0.0}[dtype]
     x = np.concatenate([np.ones((1, 40, 1, 32)), np.zeros((1, 40, 1, 32))], -1)
     positions = np.arange(100_000, 100_040, dtype="int32")
-    found = rotate(keras.ops.cast(x, dtype), positions)
-    assert keras.backend.standardize_dtype(found.dtype) == dtype
-    found = array(keras.ops.cast(found, "float32"))
-    assert np.abs(found - rotate_complex(x, positions)).max() < rounding + 2e-4
+    result = rotate(keras.ops.cast(x, dtype), positions)
+    assert keras.backend.standardize_dtype(result.dtype) == dtype
+    result = array(keras.ops.cast(result, "float32"))
+    assert np.abs(result - rotate_complex(x, positions)).max() < rounding + 2e-4
 
 
 @pytest.mark.every_backend
@@ -106,13 +106,13 @@ def test_gradient_rotates_back(interleaved: bool) -> None:
             upstream
         )
 
-    (found,) = gradients(weighted, x)
+    (result,) = gradients(weighted, x)
     assert_close(
-        found,
+        result,
         rotate_complex(upstream, -positions, dim=6, interleaved=interleaved),
         2e-5,
     )
-    assert_close(found, rotate(upstream, -positions, 6, interleaved), 2e-5)
+    assert_close(result, rotate(upstream, -positions, 6, interleaved), 2e-5)
 
 
 @pytest.fixture(scope="module")
@@ -160,11 +160,11 @@ def test_llama_of_transformers(
     expected, _ = transformers.llama.apply_rotary_pos_emb(
         tensor, tensor, cosines, sines, unsqueeze_dim=2
     )
-    found = rotate(x, positions, scaling=scaling, max_wavelength=5000)
-    assert_close(found, expected.numpy(), 2e-5)
+    result = rotate(x, positions, scaling=scaling, max_wavelength=5000)
+    assert_close(result, expected.numpy(), 2e-5)
     if name != "default" and width > 4:
         plain = array(rotate(x, positions, max_wavelength=5000))
-        assert np.abs(plain - array(found)).max() > 0.1
+        assert np.abs(plain - array(result)).max() > 0.1
 
 
 @pytest.mark.parametrize("length", [512, 1000])
@@ -175,13 +175,13 @@ def test_dynamic_type_of_transformers_at_one_length(
     config = llama_config(transformers, 16, scaling)
     expected, _ = transformers.inits["dynamic"](config, None, seq_len=length)
     factor = 2.0 * length / 256 - 1.0
-    found, attention_factor = rotary.rotary_frequencies(
+    result, attention_factor = rotary.rotary_frequencies(
         16, scaling={"rope_type": "ntk", "factor": factor}
     )
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(result, expected.numpy(), rtol=1e-5)
     assert attention_factor == 1.0
-    assert found[0] == 1.0
-    assert found[-1] == pytest.approx(10000 ** (-14 / 16) / factor)
+    assert result[0] == 1.0
+    assert result[-1] == pytest.approx(10000 ** (-14 / 16) / factor)
 
 
 @pytest.mark.parametrize("dim", [4, WIDTH])
@@ -210,20 +210,20 @@ def test_ramps_of_width_zero_are_steps() -> None:
     """Test lengths above the longest wavelength and below the shortest."""
     plain, _ = rotary.rotary_frequencies(WIDTH, 100)
     long = {**YARN, "original_max_position_embeddings": 10**6}
-    found, _ = rotary.rotary_frequencies(WIDTH, 100, long)
-    np.testing.assert_allclose(found, plain)
+    result, _ = rotary.rotary_frequencies(WIDTH, 100, long)
+    np.testing.assert_allclose(result, plain)
     short = {**YARN, "original_max_position_embeddings": 2}
-    found, _ = rotary.rotary_frequencies(WIDTH, 100, short)
-    np.testing.assert_allclose(found[1:], plain[1:] / 4)
+    result, _ = rotary.rotary_frequencies(WIDTH, 100, short)
+    np.testing.assert_allclose(result[1:], plain[1:] / 4)
 
 
 def test_two_features_have_frequency_one() -> None:
-    found, _ = rotary.rotary_frequencies(2, scaling={"rope_type": "ntk", "factor": 9})
-    assert_equal(found, [1.0])
+    result, _ = rotary.rotary_frequencies(2, scaling={"rope_type": "ntk", "factor": 9})
+    assert_equal(result, [1.0])
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("scaling", "expected"),
     [
         (None, None),
         ({"rope_type": "default"}, None),
@@ -242,12 +242,12 @@ def test_two_features_have_frequency_one() -> None:
         (LLAMA3, LLAMA3),
     ],
 )
-def test_scaling_as_published(given: Any, expected: Any) -> None:
-    found = rotary.normalize_scaling(given)
-    assert found == expected
-    assert found is None or found is not given
-    assert rotary.normalize_scaling(found) == found
-    assert {type(value) for value in (found or {}).values()} <= {
+def test_scaling_as_published(scaling: Any, expected: Any) -> None:
+    result = rotary.normalize_scaling(scaling)
+    assert result == expected
+    assert result is None or result is not scaling
+    assert rotary.normalize_scaling(result) == result
+    assert {type(value) for value in (result or {}).values()} <= {
         *(str, float, int, bool, type(None))
     }
 

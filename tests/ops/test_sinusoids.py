@@ -30,24 +30,24 @@ def expected(
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("dim", [1, 2, 7, 12])
 def test_against_the_formula(dim: int, interleaved: bool) -> None:
-    found = sinusoids(keras.ops.arange(50), dim, interleaved=interleaved)
-    assert found.shape == (50, dim)
-    assert_close(found, expected(np.arange(50), dim, interleaved=interleaved))
+    result = sinusoids(keras.ops.arange(50), dim, interleaved=interleaved)
+    assert result.shape == (50, dim)
+    assert_close(result, expected(np.arange(50), dim, interleaved=interleaved))
 
 
 def test_other_wavelengths_and_shapes() -> None:
     positions = np.random.default_rng(0).integers(0, 200, (2, 3))
-    found = sinusoids(keras.ops.convert_to_tensor(positions), 5, max_wavelength=77)
-    assert found.shape == (2, 3, 5)
-    assert_close(found, expected(positions, 5, wavelength=77), 1e-4)
+    result = sinusoids(keras.ops.convert_to_tensor(positions), 5, max_wavelength=77)
+    assert result.shape == (2, 3, 5)
+    assert_close(result, expected(positions, 5, wavelength=77), 1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
 def test_computed_in_float32(dtype: str) -> None:
     positions = keras.ops.cast(keras.ops.arange(3), dtype)
-    found = sinusoids(positions, 6)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    assert_close(found, expected(np.arange(3), 6))
+    result = sinusoids(positions, 6)
+    assert keras.backend.standardize_dtype(result.dtype) == "float32"
+    assert_close(result, expected(np.arange(3), 6))
 
 
 @pytest.mark.parametrize("floatx", ["float32", "float16"])
@@ -57,8 +57,8 @@ def test_far_positions(floatx: str) -> None:
     keras.config.set_floatx(floatx)
     try:
         positions = np.arange(5001, 5014)
-        found = array(sinusoids(keras.ops.convert_to_tensor(positions), 8))
+        result = array(sinusoids(keras.ops.convert_to_tensor(positions), 8))
     finally:
         keras.config.set_floatx(old)
-    assert_close(found, expected(positions, 8), 2e-3)
-    assert np.abs(np.diff(found, axis=0)).max(-1).min() > 0.4
+    assert_close(result, expected(positions, 8), 2e-3)
+    assert np.abs(np.diff(result, axis=0)).max(-1).min() > 0.4

@@ -17,7 +17,7 @@ def tsv(rows):
     return "".join("\t".join(row) + "\n" for row in rows).encode()
 
 
-@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r", b"\r\r\n"])
 @pytest.mark.parametrize("compress", [False, True])
 def test_reads(tmp_path, ending, compress):
     content = tsv(ROWS).replace(b"\n", ending)
@@ -59,6 +59,8 @@ def test_missing_and_empty(tmp_path):
         (b"", "has only 1 column"),
         (b"\tb", "has an empty source side"),
         ("a\t \u3000".encode(), "has an empty target side"),
+        (b"a\tb\rc\td", "contains a carriage return"),
+        (b"a \rb\tc", "contains a carriage return"),
         (b"a\t\xff\xfe", "is not UTF-8"),
         (b"a\t\xed\xa0\x80", "is not UTF-8"),
     ],
@@ -71,6 +73,13 @@ def test_bad_lines(tmp_path, caplog, line, problem):
         assert read_pairs(path, on_bad="skip") == ROWS * 2
     assert len(caplog.records) == 1
     assert "Skipped 1 of 7: line 4 " + problem in caplog.text
+
+
+def test_numbers_of_lines_that_end_with_carriage_returns(tmp_path):
+    path = write(tmp_path / "a", b"a\tb\rc\td\r\re\tf\r")
+    with pytest.raises(ValueError, match="line 3 has only 1 column"):
+        read_pairs(path)
+    assert read_pairs(path, on_bad="skip") == [("a", "b"), ("c", "d"), ("e", "f")]
 
 
 def test_skips_are_counted(tmp_path, caplog):

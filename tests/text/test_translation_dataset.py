@@ -118,6 +118,68 @@ def test_seed_determines_the_order():
     assert first[0] != expected_examples(PAIRS, SOURCE)
 
 
+def test_first_epoch_continues_the_order():
+    def dataset(**options):
+        return translation_dataset(PAIRS, SOURCE, batch_size=20, seed=5, **options)
+
+    whole = dataset()
+    epochs = [examples(whole) for _ in range(4)]
+    assert all(epochs[i] != epochs[j] for i in range(4) for j in range(i))
+    for first in range(4):
+        resumed = dataset(first_epoch=first)
+        assert [examples(resumed) for _ in range(4 - first)] == epochs[first:]
+    for value in (-1, 1.0, True, None):
+        with pytest.raises(ValueError, match=f"Received: first_epoch={value}"):
+            dataset(first_epoch=value)
+
+
+def test_reading_only_the_first_batch_does_not_count_as_an_epoch():
+    def dataset(**options):
+        return translation_dataset(PAIRS, SOURCE, batch_size=20, seed=5, **options)
+
+    whole = dataset()
+    epochs = [examples(whole) for _ in range(3)]
+    data = dataset()
+    for epoch in epochs:
+        for _ in range(2):
+            inputs, _ = next(iter(data))
+            ids = inputs["source"].numpy()
+            assert [row[row != 0].tolist() for row in ids] == [
+                source for source, _, _ in epoch[: len(ids)]
+            ]
+        iterator = iter(data)  # kept, so that it could read ahead
+        next(iterator)
+        assert examples(data) == epoch
+    # Two batches count; the passes of two iterators at the same time are one epoch.
+    data = dataset()
+    assert len(list(data.take(2))) == 2
+    assert examples(data) == epochs[1]
+    data = dataset()
+    assert len(list(zip(data, data))) == len(list(data))
+    assert examples(data) == epochs[2]
+    # A single batch is a whole epoch.
+    data = translation_dataset(PAIRS, SOURCE, batch_size=200, bucket_boundaries=[40])
+    assert data.report.num_batches == 1
+    assert examples(data) != examples(data)
+
+
+class BertTokenizer:
+    """A stand-in for a tokenizer of a different library."""
+
+    padding_id = start_token_id = end_token_id = source_start_id = 0
+
+
+@pytest.mark.parametrize("tokenizer", [BertTokenizer(), "bert", None])
+def test_tokenizers_of_other_libraries_are_refused(tokenizer):
+    name = "NoneType" if tokenizer is None else type(tokenizer).__name__
+    message = f"Expected {{}} to be a tokenizer of `keras_attn.text`.*Received.*{name}"
+    with pytest.raises(TypeError, match=message.format("source_tokenizer")):
+        translation_dataset([("a", "b")], tokenizer)
+    if tokenizer is not None:
+        with pytest.raises(TypeError, match=message.format("target_tokenizer")):
+            translation_dataset([("a", "b")], SOURCE, tokenizer)
+
+
 @pytest.mark.parametrize("on_long", ["truncate", "drop"])
 def test_long_pairs_are_counted(on_long, caplog):
     pairs = [("a" * 7, "b"), ("a" * 8, "b"), ("a", "b" * 5), ("a", "b" * 6)]
@@ -186,6 +248,9 @@ def test_works_with_fit_and_shows_its_length():
     dataset = translation_dataset(PAIRS, SOURCE, batch_tokens=400)
     history = model.fit(dataset, epochs=2, verbose=0, shuffle=False)
     assert history.params["steps"] == dataset.report.num_batches
+    # Keras's own pass to build the model, on some backends, does not count.
+    third = translation_dataset(PAIRS, SOURCE, batch_tokens=400, first_epoch=2)
+    assert examples(dataset) == examples(third)
 
 
 @pytest.mark.parametrize(

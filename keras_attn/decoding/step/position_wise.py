@@ -38,10 +38,6 @@ POSITION_WISE = (
 )
 # Layers that combine positions for all arguments. They are refused without a probe.
 _MIXES_POSITIONS = (
-    keras.layers.Attention,
-    keras.layers.AdditiveAttention,
-    keras.layers.MultiHeadAttention,
-    keras.layers.GroupQueryAttention,
     keras.layers.AveragePooling1D,
     keras.layers.MaxPooling1D,
     keras.layers.GlobalAveragePooling1D,

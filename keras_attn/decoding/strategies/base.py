@@ -28,6 +28,14 @@ class Strategy:
         """Number K of hypotheses that are kept for a batch element."""
         return 1
 
+    def without_seed(self) -> "Strategy":
+        """Return the strategy that a compiled search depends on.
+
+        The random numbers are arguments of the search, so that strategies that differ
+        only in a seed share a program.
+        """
+        return self
+
     def start(
         self,
         prompt: Tensor,

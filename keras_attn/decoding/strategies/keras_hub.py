@@ -22,8 +22,9 @@ def strategy_of_sampler(sampler: Any) -> Strategy:
             one. A `BeamSampler` becomes a `BeamSearch` without length penalty.
 
     Raises:
-        ValueError: for any other object, and for a sampler that does not choose token
-            by token from probabilities, such as `ContrastiveSampler`.
+        ValueError: for any other object, for a sampler that does not choose token by
+            token from probabilities, such as `ContrastiveSampler`, and for a beam
+            sampler with a temperature or with methods of its own.
     """
     # By its methods, since the import of `keras_hub` takes seconds.
     if not hasattr(sampler, "compute_probabilities"):
@@ -33,13 +34,30 @@ def strategy_of_sampler(sampler: Any) -> Strategy:
             f"Received: strategy={sampler!r}"
         )
     if hasattr(sampler, "num_beams"):
-        return BeamSearch(sampler.num_beams, length_penalty=0.0)
+        return _beam_search(sampler)
     if "get_next_token" not in _methods_of_subclasses(type(sampler)):
         raise ValueError(
             "A sampler must implement `get_next_token`, which chooses from "
             f"probabilities. Received: strategy={sampler!r}"
         )
     return SamplerStrategy(sampler)
+
+
+def _beam_search(sampler: Any) -> BeamSearch:
+    """Return the beam search of a `BeamSampler`."""
+    if sampler.temperature != 1.0:
+        raise ValueError(
+            "A `BeamSampler` must have temperature 1.0; scale the logits of the model, "
+            "or use `keras_attn.decoding.BeamSearch`. "
+            f"Received: temperature={sampler.temperature}"
+        )
+    if type(sampler).__name__ != "BeamSampler":
+        raise ValueError(
+            "A beam search must be a `BeamSampler`, not a subclass with methods of its "
+            f"own; use `keras_attn.decoding.BeamSearch`. Received: strategy={sampler!r}"
+        )
+    num_return_sequences = sampler.num_beams if sampler.return_all_beams else 1
+    return BeamSearch(sampler.num_beams, 0.0, num_return_sequences)
 
 
 def _methods_of_subclasses(cls: type) -> set[str]:

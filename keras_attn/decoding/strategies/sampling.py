@@ -70,6 +70,9 @@ class Sampling(TokenwiseStrategy):
                 f"`seed` must be an int or None. Received: seed={self.seed!r}"
             )
 
+    def without_seed(self) -> "Sampling":
+        return dataclasses.replace(self, seed=None)
+
     def draw(self, batch_size: Any, max_new_tokens: int) -> Tensor | None:
         seed = random.getrandbits(31) if self.seed is None else self.seed
         # All numbers of a batch element in a row: they do not depend on the batch size.

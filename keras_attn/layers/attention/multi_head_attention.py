@@ -435,6 +435,8 @@ class MultiHeadAttention(MultiHeadLayer):
         value_shape: Shape | None = None,
         key_shape: Shape | None = None,
     ) -> Shape:
+        value_shape = value_shape or query_shape
+        check_shapes(query_shape, value_shape, key_shape or value_shape)
         return (*query_shape[:-1], self.output_shape or query_shape[-1])
 
     def compute_output_spec(

@@ -114,7 +114,9 @@ class SingleHeadLayer(AttentionLayer):
         value_shape: Shape | None = None,
         key_shape: Shape | None = None,
     ) -> Shape:
-        return (*query_shape[:-1], (value_shape or query_shape)[-1])
+        value_shape = value_shape or query_shape
+        check_shapes(query_shape, value_shape, key_shape or value_shape)
+        return (*query_shape[:-1], value_shape[-1])
 
     def compute_output_spec(
         self,

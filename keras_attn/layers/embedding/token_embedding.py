@@ -4,8 +4,10 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import initializers, ops
 
+from keras_attn._keras_internals import set_implicit_mask
 from keras_attn._types import InitializerLike, Tensor
 from keras_attn.layers._internal import arguments
 from keras_attn.ops.matmul import matmul_transposed_weight, matmul_weight
@@ -86,16 +88,43 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         self.supports_masking = True
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
-        if not reverse:
-            self._check_dtype(inputs)
-            # A traced or symbolic tensor has no values to check.
-            values = static_value(inputs)
-            if values is not None:
-                name = f"Token ids of layer '{self.name}'"
-                check_ids(values, self.vocabulary_size, name)
-        elif inputs.shape[-2] == 1 and self._has_plain_logits():
-            return self._logits_of_step(inputs)
-        return self._scale_vectors(super().call(inputs, reverse), reverse)
+        if reverse:
+            if inputs.shape[-2] == 1 and self._has_plain_logits():
+                return self._logits_of_step(inputs)
+            return super().call(inputs, reverse)
+        # A traced or symbolic tensor has no values to check.
+        values = static_value(inputs)
+        if values is not None:
+            check_ids(
+                self._as_ints(values),
+                self.vocabulary_size,
+                f"Token ids of layer '{self.name}'",
+            )
+        outputs = self._scale_vectors(super().call(inputs), reverse)
+        return self._set_mask_of_floats(inputs, outputs)
+
+    def _as_ints(self, ids: np.ndarray) -> np.ndarray:
+        """Return concrete ids as ints; raise a ValueError if they are not integers."""
+        if ids.dtype.kind != "f":
+            return ids
+        if (ids != np.floor(ids)).any():
+            raise ValueError(
+                f"Layer '{self.name}' expects integers, such as those of "
+                "`keras.Input(shape, dtype='int32')`. "
+                f"Received: ids of dtype {ids.dtype}"
+            )
+        return ids.astype("int64")
+
+    def _set_mask_of_floats(self, ids: Tensor, outputs: Tensor) -> Tensor:
+        """Set the implicit mask of ids of a float dtype, and return the outputs.
+
+        Keras builds models with float placeholders, and then casts ids to floats.
+        `compute_mask` cannot distinguish these from vectors.
+        """
+        is_float = "float" in keras.backend.standardize_dtype(ids.dtype)
+        if is_float and self.padding_id is not None:
+            set_implicit_mask(outputs, ops.not_equal(ids, self.padding_id))
+        return outputs
 
     def _has_plain_logits(self) -> bool:
         return self.reverse_dtype is None and self.logit_soft_cap is None
@@ -112,18 +141,9 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             logits = matmul_weight(rows, self.reverse_embeddings, None, self, 1)
         return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.vocabulary_size))
 
-    def _check_dtype(self, ids: Tensor) -> None:
-        if "float" in keras.backend.standardize_dtype(ids.dtype):
-            raise ValueError(
-                f"Layer '{self.name}' expects integers, such as those of "
-                "`keras.Input(shape, dtype='int32')`. "
-                f"Received: ids of dtype {ids.dtype}"
-            )
-
     def compute_output_spec(self, inputs: Any, reverse: bool = False) -> Any:
-        if not reverse:
-            self._check_dtype(inputs)
-        return super().compute_output_spec(inputs, reverse)
+        outputs = super().compute_output_spec(inputs, reverse)
+        return outputs if reverse else self._set_mask_of_floats(inputs, outputs)
 
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
         # Keras refuses subclasses, since their `call` may differ. See `quantized_call`.

@@ -198,22 +198,24 @@ def normalize_scaling(
             f"`scaling` must be None or a dict whose 'rope_type' is one of "
             f"{list(_KEYS)}{hint if kind == 'dynamic' else ''}. Received: {scaling=}"
         )
-    known = _KEYS[kind]
-    given = {
+    defaults = _KEYS[kind]
+    entries = {
         key: value
         for key, value in scaling.items()
         # Published files write null for a key that is not set.
         if key not in ("rope_type", "type") and value is not None
     }
-    required = [key for key in known if known[key] is _REQUIRED]
-    if not set(required) <= set(given) <= set(known):
-        optional = [key for key in known if key not in required]
+    required = [key for key in defaults if defaults[key] is _REQUIRED]
+    if not set(required) <= set(entries) <= set(defaults):
+        optional = [key for key in defaults if key not in required]
         raise ValueError(
             f"`scaling` of type '{kind}' must have the keys {required}"
             + (f", may have {optional}," if optional else "")
             + f" and no others. Received: {scaling=}"
         )
-    values = {key: _value(key, given.get(key, known[key]), scaling) for key in known}
+    values = {
+        key: _value(key, entries.get(key, defaults[key]), scaling) for key in defaults
+    }
     if kind == "yarn":
         _check_order(values, "beta_slow", "beta_fast", scaling)
     if kind == "llama3":

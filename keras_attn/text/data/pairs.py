@@ -21,16 +21,17 @@ def read_pairs(
     """Read sentence pairs from a tab-separated file, plain or gzipped.
 
     The file has no header and no quoting: a tab always ends a column. Columns other
-    than the two given ones are ignored. Lines end with `\\n` or `\\r\\n`.
+    than the two given ones are ignored. Lines end with `\\n` or `\\r\\n`, or all of
+    them with `\\r`.
 
     Args:
         path: Path of the file, UTF-8. It is decompressed if its name ends in `.gz` or
             it begins with the magic number of gzip.
         source_column: Index of the source column, from 0.
         target_column: Index of the target column, from 0.
-        on_bad: Treatment of a line that is not UTF-8, lacks a column or has an empty
-            side: `"raise"` an error, or `"skip"` it and log the number of skipped lines
-            and the first of them.
+        on_bad: Treatment of a line that is not UTF-8, lacks a column, has an empty side
+            or contains a carriage return that does not end it: `"raise"` an error, or
+            `"skip"` it and log the number of skipped lines and the first of them.
 
     Returns:
         A list of `(source, target)`, both `str`.
@@ -66,6 +67,12 @@ def read_pairs(
         )
 
     def parse(line: bytes) -> tuple[Pair | None, str | None]:
+        if b"\r" in line:
+            # As likely a line end as a part of a sentence.
+            return None, (
+                "contains a carriage return (\\r) that does not end the line; convert "
+                "all line ends of the file to \\n"
+            )
         try:
             columns = line.decode("utf-8").split("\t")
         except UnicodeDecodeError:
@@ -111,7 +118,11 @@ def validate_pairs(
 
 
 def _read_lines(path: str) -> list[bytes]:
-    """Return the lines of a plain or gzipped file, without line ends."""
+    """Return the lines of a plain or gzipped file, without line ends.
+
+    A line ends with a line feed, before which carriage returns are dropped. If the file
+    has no line feed, it ends with a carriage return.
+    """
     if not os.path.exists(path):
         raise FileNotFoundError(
             f"Expected an existing file with sentence pairs. Received: path={path!r}"
@@ -132,10 +143,10 @@ def _read_lines(path: str) -> list[bytes]:
                 f"Received: path={path!r}"
             ) from error
     content = content.removeprefix(b"\xef\xbb\xbf")
-    lines = content.split(b"\n")
+    lines = content.split(b"\n" if b"\n" in content else b"\r")
     if not lines[-1]:
         lines.pop()
-    return [line.removesuffix(b"\r") for line in lines]
+    return [line.rstrip(b"\r") for line in lines]
 
 
 def _filter_pairs(

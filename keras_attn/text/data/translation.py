@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_attn._types import Tensor
 from keras_attn.text.data.length_buckets import Buckets, default_boundaries, pad
 from keras_attn.text.data.pairs import read_pairs, validate_pairs
-from keras_attn.text.tokenizers.tokenizer import Tokenizer
+from keras_attn.text.tokenizers.tokenizer import Tokenizer, check_tokenizer
 
 _log = logging.getLogger("keras_attn")
 
@@ -108,6 +108,7 @@ def translation_dataset(
 
     Raises:
         FileNotFoundError: If `pairs` is a path and the file does not exist.
+        TypeError: If a tokenizer is not one of `keras_attn.text`.
         ValueError: If a pair is bad (see `read_pairs`), no pair is left, or an argument
             is invalid.
 
@@ -128,6 +129,10 @@ def translation_dataset(
         >>> dataset.report.num_pairs
         2
     """
+    check_tokenizer("source_tokenizer", source_tokenizer)
+    if target_tokenizer is None:
+        target_tokenizer = source_tokenizer
+    check_tokenizer("target_tokenizer", target_tokenizer)
     source_start = source_tokenizer.source_start_id
     source_start = np.array([] if source_start is None else [source_start], np.int32)
     _validate_integer("max_source_length", max_source_length, 2 + len(source_start))
@@ -148,7 +153,6 @@ def translation_dataset(
         pairs = read_pairs(pairs, source_column, target_column, on_bad)
     else:
         pairs = validate_pairs(pairs, on_bad)
-    target_tokenizer = target_tokenizer or source_tokenizer
     sources, targets, num_long = _limit_lengths(
         _tokenize([source for source, _ in pairs], source_tokenizer),
         _tokenize([target for _, target in pairs], target_tokenizer),
@@ -240,6 +244,9 @@ class _Batches:
         The count is therefore made outside of the prefetched part.
         """
         next_epoch = first_epoch
+        batches_of = functools.lru_cache(maxsize=2)(
+            lambda epoch: self._shuffled(seed, epoch) if shuffle else self.in_order
+        )
 
         def begin_epoch() -> Iterator[int]:
             yield next_epoch
@@ -247,14 +254,6 @@ class _Batches:
         def count(epoch: int) -> None:
             nonlocal next_epoch
             next_epoch = max(next_epoch, epoch + 1)
-
-        @functools.lru_cache(maxsize=2)
-        def batches_of(epoch: int) -> list[tuple[int, np.ndarray]]:
-            if not shuffle:
-                return self.in_order
-            random = np.random.default_rng([seed, epoch])
-            batches = self._buckets.batches(random.permutation(len(self._sources)))
-            return [batches[i] for i in random.permutation(len(batches))]
 
         def first_batch(epoch: np.int64) -> Iterator[_Batch]:
             if len(self.in_order) == 1:
@@ -290,6 +289,12 @@ class _Batches:
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         return dataset.with_options(options)
+
+    def _shuffled(self, seed: int, epoch: int) -> list[tuple[int, np.ndarray]]:
+        """Return the batches of an epoch, in their order."""
+        random = np.random.default_rng([seed, epoch])
+        batches = self._buckets.batches(random.permutation(len(self._sources)))
+        return [batches[i] for i in random.permutation(len(batches))]
 
     def _build(self, batch: tuple[int, np.ndarray]) -> _Batch:
         """Return the inputs and labels of a batch `(bucket, indices)`."""

@@ -23,6 +23,23 @@ _SPECIAL_IDS = (
 )
 
 
+def check_tokenizer(name: str, tokenizer: object) -> None:
+    """Raise a TypeError if an argument is not a `Tokenizer`.
+
+    Args:
+        name: The name of the argument, for the message.
+        tokenizer: Its value.
+    """
+    if not isinstance(tokenizer, Tokenizer):
+        received = type(tokenizer)
+        raise TypeError(
+            f"Expected {name} to be a tokenizer of `keras_attn.text`, such as "
+            "`load_tokenizer`, `load_published_tokenizer` (for the folder of a "
+            "published model) or the method `train` of a tokenizer class returns. "
+            f"Received: {name} of type {received.__module__}.{received.__qualname__}"
+        )
+
+
 class Tokenizer(tf.Module):
     """Base class of tokenizers: strings to int32 token ids and back.
 
