@@ -17,7 +17,7 @@ from keras_attn.layers._internal.trainable_state import (
 )
 from keras_attn.layers.attention.cache import KeyValueCache
 from keras_attn.ops import masks
-from keras_attn.ops.attention.softmax import transpose_heads
+from keras_attn.ops.attention.softmax import transpose_heads, zero_padding
 
 __all__ = ["AttentionLayer", "apply_head_gates", "check_shapes", "head_gates"]
 
@@ -39,6 +39,7 @@ class AttentionLayer(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
+    num_heads: int
     _cache: KeyValueCache
 
     def __init__(
@@ -117,6 +118,8 @@ class AttentionLayer(keras.layers.Layer):
             query.shape[1],
             value.shape[1],
             segment_ids,
+            query.shape[0],
+            self.num_heads,
         )
         return self._attend_to_heads(
             query,
@@ -232,13 +235,16 @@ class AttentionLayer(keras.layers.Layer):
         self, key: Tensor, value: Tensor, padding_mask: Tensor | None
     ) -> dict[str, Tensor]:
         """Return keys `(B, K, S, H)` and values `(B, K, S, V)` of a fixed context."""
-        context = {
-            "key": transpose_heads(self._project_key(key, 0)),
-            "value": transpose_heads(self._project_value(value)),
-        }
+        key, value = self._project_key(key, 0), self._project_value(value)
+        context = {}
         if padding_mask is not None:
             context["keep"] = ops.cast(padding_mask, "bool")
-        return context
+            key, value = zero_padding(key, value, masks.padding(context["keep"]))
+        return {
+            **context,
+            "key": transpose_heads(key),
+            "value": transpose_heads(value),
+        }
 
     def _attend_to_context(
         self, query: Tensor, context: Mapping[str, Tensor], attention_mask: Any

@@ -98,6 +98,10 @@ class KeyValueCache:
         """
         if padding_mask is None:
             padding_mask = ops.ones(ops.shape(value)[:2], dtype="bool")
+        else:  # Padding may hold NaN or infinity.
+            keep = ops.expand_dims(ops.cast(padding_mask, "bool"), (2, 3))
+            key = ops.where(keep, key, ops.zeros_like(key))
+            value = ops.where(keep, value, ops.zeros_like(value))
         new = {
             "key": _merge_heads(key),
             "value": _merge_heads(value),

@@ -334,8 +334,8 @@ class MultiHeadAttention(MultiHeadLayer):
         key: floats `(B, S, D'')`. Default: `value`.
         padding_mask: bool `(B, S)`, True = a real token of `value`. Replaces
             `value_mask`, `key_mask` and the implicit Keras mask of `value`.
-        attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, True = may attend; joined
-            with the padding mask.
+        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, True = may
+            attend; joined with the padding mask.
         use_causal_mask: bool, whether query `i` attends only to keys `j <= i`.
         return_attention_scores: bool, whether to return the attention weights as well.
         training: bool, whether dropout is applied.
@@ -509,8 +509,8 @@ class MultiHeadSelfAttention(MultiHeadLayer):
         inputs: floats `(B, T, D)`.
         padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit Keras
             mask of `inputs`.
-        attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend; joined
-            with the padding mask.
+        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, N, T, T)`, True = may
+            attend; joined with the padding mask.
         use_causal_mask: bool, whether token `i` attends only to tokens `j <= i`.
         return_attention_scores: bool, whether to return the attention weights as well.
         training: bool, whether dropout is applied.
@@ -607,8 +607,8 @@ class CrossAttention(MultiHeadLayer):
         context: floats `(B, S, D')`, from which keys and values are projected.
         padding_mask: bool `(B, S)`, True = a real token of the context. Replaces the
             implicit Keras mask of `context`.
-        attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, True = may attend; joined
-            with the padding mask.
+        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, True = may
+            attend; joined with the padding mask.
         return_attention_scores: bool, whether to return the attention weights as well.
         training: bool, whether dropout is applied.
 

@@ -20,6 +20,7 @@ _SCORES = ("dot", "scaled", "general")
 class SingleHeadLayer(AttentionLayer):
     """Base of the attention layers with one head and no projection of the values."""
 
+    num_heads = 1
     context_arguments: tuple[str, ...] = ("value", "key")
     context_masks: tuple[str, ...] = ("padding_mask",)
     kernel_initializer: Any

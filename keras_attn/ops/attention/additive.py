@@ -12,6 +12,7 @@ from keras_attn.ops.attention.softmax import (
     softmax_weights,
     transpose_heads,
     weighted_sum,
+    zero_padding,
 )
 from keras_attn.ops.masks.kinds import Mask
 from keras_attn.ops.masks.positions import Span
@@ -65,6 +66,7 @@ def additive_attention(
         and Translate", appendix A.1.2 (https://arxiv.org/abs/1409.0473).
     """
     if not heads_first:
+        key, value = zero_padding(key, value, mask)
         key, value = transpose_heads(key), transpose_heads(value)
     queries, keys = Span(query_start, ops.shape(query)[1]), Span(0, ops.shape(key)[2])
     allowed, query_has_key = evaluate_mask(mask, queries, keys)

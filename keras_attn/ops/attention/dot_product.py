@@ -25,6 +25,7 @@ from keras_attn.ops.attention.softmax import (
     ungroup_heads,
     weighted_sum,
     zero_fully_masked,
+    zero_padding,
 )
 from keras_attn.ops.masks.kinds import Mask
 from keras_attn.ops.masks.positions import CachedPositions, Span
@@ -139,7 +140,8 @@ def dot_product_attention(
         kernel: `"auto"`, `"full"`, `"blockwise"` or `"fused"`.
         return_weights: Whether to return the weights, too.
         heads_first: Whether key and value are `(B, K, S, H)` and `(B, K, S, V)`, the
-            layout of a KV cache, which needs no transpose.
+            layout of a KV cache, which needs no transpose. Padding must be finite
+            there.
         logit_soft_cap: Positive float c: scores become `c * tanh(score / c)`, before
             the bias (Gemma 2, https://arxiv.org/abs/2408.00118); or `None`.
         sinks: floats `(N,)`, a learned score per head of one more key, whose value is
@@ -190,8 +192,13 @@ def dot_product_attention(
         ),
     }
     kernel = _choose_kernel(kernel, features, mask, bias, num_queries, num_keys)
+    sizes = (query.shape[0], num_queries, num_keys)
+    if any(isinstance(size, int) and size == 0 for size in sizes):
+        return _empty(query, value, num_keys, return_weights)
     if bias is not None:
         bias = as_bias(bias)
+    if not heads_first:
+        key, value = zero_padding(key, value, mask)
 
     if kernel == "fused":
         if heads_first:
@@ -228,6 +235,21 @@ def dot_product_attention(
         scores = logit_soft_cap * ops.tanh(ops.cast(scores, "float32") / logit_soft_cap)
     weights = softmax_weights(scores, allowed, key.dtype, bias, sinks)
     return weighted_sum(weights, value, query_has_key, dropout, seed, return_weights)
+
+
+def _empty(
+    query: Tensor,
+    value: Tensor,
+    num_keys: int | Tensor,
+    return_weights: bool,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return the output for an empty batch, no queries or no keys: zeros."""
+    shape = ops.shape(query)
+    output = ops.zeros((*shape[:3], value.shape[-1]), dtype=value.dtype)
+    if not return_weights:
+        return output
+    weights_shape = (shape[0], shape[2], shape[1], num_keys)
+    return output, ops.zeros(weights_shape, dtype=value.dtype)
 
 
 def _check_kernel(kernel: str) -> None:
@@ -331,13 +353,19 @@ def _fused(
     query_start: int | Tensor,
 ) -> Tensor:
     """Return the output `(B, T, N, V)` of the fused kernel of the backend."""
+    dtype = value.dtype
+    if keras.backend.backend() == "tensorflow":
+        query, key, value = _for_einsum(query, key, value)
+    if scale < 0:  # PyTorch's kernel returns NaN.
+        query, scale = ops.multiply(query, scale), 1.0
     batch, num_queries, heads, _ = ops.shape(query)
     num_keys = ops.shape(key)[1]
     starts_at_zero = isinstance(query_start, int) and query_start == 0
     if bias is None and starts_at_zero and _is_flag(mask, num_queries, num_keys):
-        return ops.dot_product_attention(
+        output = ops.dot_product_attention(
             query, key, value, scale=scale, is_causal=mask is not None
         )
+        return ops.cast(output, dtype)
     queries, keys = Span(query_start, num_queries), Span(0, num_keys)
     allowed, query_has_key = evaluate_mask(mask, queries, keys)
     if query_has_key is not None:
@@ -357,6 +385,23 @@ def _fused(
     output = ops.dot_product_attention(
         query, key, value, bias=dense_bias, mask=allowed, scale=scale
     )
+    output = ops.cast(output, dtype)
     if query_has_key is None:
         return output
     return zero_fully_masked(output, query_has_key)
+
+
+def _for_einsum(
+    query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return query, key and value as Keras's kernel on TensorFlow requires them.
+
+    It computes scores in the dtype of the inputs, where those of float16 overflow, and
+    does not broadcast grouped heads.
+    """
+    if keras.backend.standardize_dtype(query.dtype) == "float16":
+        query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
+    groups = query.shape[2] // key.shape[2]
+    if groups > 1:
+        key, value = ops.repeat(key, groups, axis=2), ops.repeat(value, groups, axis=2)
+    return query, key, value

@@ -103,7 +103,7 @@ def linear_attention(
     """
     _check_shapes(query, key, value, causal)
     query, key = _features(query, key, padding_mask, feature_map)
-    values = ops.cast(transpose_heads(value), "float32")
+    values = _values(value, padding_mask)
     if causal:
         sums, totals, _ = _chunked_sums(query, key, values)
     else:
@@ -157,7 +157,7 @@ def linear_attention_step(
     """
     _check_shapes(query, key, value, causal=True)
     query, key = _features(query, key, padding_mask, feature_map)
-    values = ops.cast(transpose_heads(value), "float32")
+    values = _values(value, padding_mask)
     previous = ops.cast(state, "float32"), ops.cast(normalizer, "float32")
     sums, totals, updated = _chunked_sums(query, key, values, previous)
     output = ops.cast(transpose_heads(_divide(sums, totals)), value.dtype)
@@ -280,6 +280,9 @@ def _features(
 ) -> tuple[Tensor, Tensor]:
     """Return the features of queries and keys, `(B, N, T, H)`; zero for padding."""
     features = feature_function(feature_map)
+    if padding_mask is not None:  # Padding may hold NaN or infinity.
+        keep = ops.expand_dims(ops.cast(padding_mask, "bool"), (2, 3))
+        key = ops.where(keep, key, ops.zeros_like(key))
     query, key = (
         features(ops.cast(transpose_heads(x), "float32")) for x in (query, key)
     )
@@ -287,6 +290,14 @@ def _features(
         keep = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 3))
         key = ops.where(keep, key, ops.zeros_like(key))
     return query, key
+
+
+def _values(value: Tensor, padding_mask: Tensor | None) -> Tensor:
+    """Return the values as float32 `(B, N, S, V)`, zero for padding."""
+    if padding_mask is not None:
+        keep = ops.expand_dims(ops.cast(padding_mask, "bool"), (2, 3))
+        value = ops.where(keep, value, ops.zeros_like(value))
+    return ops.cast(transpose_heads(value), "float32")
 
 
 def _mask_later_keys(weights: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ __all__ = [
     "ungroup_heads",
     "weighted_sum",
     "zero_fully_masked",
+    "zero_padding",
 ]
 
 
@@ -45,6 +46,23 @@ def evaluate_mask(
     if not mask.can_exclude_every_key:
         return allowed, None
     return allowed, ops.any(allowed, axis=-1, keepdims=True)
+
+
+def zero_padding(
+    key: Tensor, value: Tensor, mask: Mask | None
+) -> tuple[Tensor, Tensor]:
+    """Return keys and values `(B, S, K, H)` with zeros at padded positions.
+
+    Padding may hold NaN or infinity, which a weight of zero does not remove.
+    """
+    padding_mask = None if mask is None else mask.padding_mask()
+    if padding_mask is None:
+        return key, value
+    keep = ops.expand_dims(padding_mask, (2, 3))
+    return (
+        ops.where(keep, key, ops.zeros_like(key)),
+        ops.where(keep, value, ops.zeros_like(value)),
+    )
 
 
 def softmax_weights(

@@ -158,14 +158,14 @@ def dense(mask: Tensor) -> Mask:
     """Return an arbitrary mask, given for each pair of query and key.
 
     Args:
-        mask: bool (or integer 0/1) `(B, T, S)` or `(B, N, T, S)`, True = may attend.
-            The batch and head axes may be 1.
+        mask: bool (or integer 0/1) `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, True = may
+            attend. The batch and head axes may be 1.
 
     Returns:
         A `Mask`.
 
     Raises:
-        ValueError: If `mask` is not of rank 3 or 4 or is a float tensor.
+        ValueError: If `mask` is not of rank 2, 3 or 4 or is a float tensor.
 
     Example:
         >>> import keras
@@ -177,7 +177,8 @@ def dense(mask: Tensor) -> Mask:
         [[[[True, True]]]]
     """
     mask = _as_bool("attention_mask", mask, _DENSE_SHAPES)
-    return Dense(ops.expand_dims(mask, axis=1) if len(mask.shape) == 3 else mask)
+    new_axes = {2: (0, 1), 3: 1}.get(len(mask.shape))
+    return Dense(mask if new_axes is None else ops.expand_dims(mask, axis=new_axes))
 
 
 def is_only_causal(mask: Mask | None) -> bool:
@@ -192,17 +193,22 @@ def combine(
     num_queries: int | None = None,
     num_keys: int | None = None,
     segment_ids: Tensor | None = None,
+    batch_size: int | None = None,
+    num_heads: int | None = None,
 ) -> Mask | None:
     """Return the mask of the call arguments of an attention layer.
 
     Args:
         padding_mask: `(B, S)`, see `padding`, or `None`.
-        attention_mask: `(B, T, S)` or `(B, N, T, S)`, see `dense`, or `None`.
+        attention_mask: `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, see `dense`, or
+            `None`.
         use_causal_mask: Whether to join `causal()`.
         num_queries: T if it is known.
         num_keys: S if it is known.
         segment_ids: int `(B, S)`, the ids of queries and keys, see `segments`, or
             `None`.
+        batch_size: B if it is known.
+        num_heads: N if it is known.
 
     Returns:
         A `Mask`, or `None` if every query may attend to every key.
@@ -221,7 +227,15 @@ def combine(
     """
     if padding_mask is None and attention_mask is None and segment_ids is None:
         return causal() if use_causal_mask else None
-    check(padding_mask, attention_mask, num_queries, num_keys, segment_ids)
+    check(
+        padding_mask,
+        attention_mask,
+        num_queries,
+        num_keys,
+        segment_ids,
+        batch_size,
+        num_heads,
+    )
     return join(
         causal() if use_causal_mask else None,
         None if segment_ids is None else segments(segment_ids),
@@ -236,18 +250,22 @@ def check(
     num_queries: int | None = None,
     num_keys: int | None = None,
     segment_ids: Tensor | None = None,
+    batch_size: int | None = None,
+    num_heads: int | None = None,
 ) -> None:
     """Raise a ValueError if `combine` would; the masks may be symbolic tensors.
 
     Args:
         padding_mask: `(B, S)` or `None`.
-        attention_mask: `(B, T, S)` or `(B, N, T, S)`, or `None`.
+        attention_mask: `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, or `None`.
         num_queries: T if it is known.
         num_keys: S if it is known.
         segment_ids: int `(B, S)` or `None`.
+        batch_size: B if it is known.
+        num_heads: N if it is known.
 
     Raises:
-        ValueError: If a mask has a wrong rank, dtype or length.
+        ValueError: If a mask has a wrong rank, dtype, length, batch or number of heads.
 
     Example:
         >>> import keras
@@ -274,10 +292,32 @@ def check(
                     f"axes must be {expected}. "
                     f"Received: {name} of shape {tuple(mask.shape)}"
                 )
+        _check_batch_and_heads(name, mask, batch_size, num_heads)
+
+
+def _check_batch_and_heads(
+    name: str, mask: Tensor, batch_size: int | None, num_heads: int | None
+) -> None:
+    is_dense = name == "attention_mask"
+    shape = tuple(mask.shape)
+    if is_dense and len(shape) == 2:
+        return
+    axes = [("batch", batch_size), ("heads", num_heads if len(shape) == 4 else None)]
+    for (axis, expected), size in zip(axes, shape):
+        if None in (expected, size) or size == expected or (is_dense and size == 1):
+            continue
+        raise ValueError(
+            f"The {axis} axis of `{name}` must have size {expected}"
+            f"{' or 1' if is_dense else ''}. Received: {name} of shape {shape}"
+        )
 
 
 _PADDING_SHAPES = {2: "(batch, keys)"}
-_DENSE_SHAPES = {3: "(batch, queries, keys)", 4: "(batch, heads, queries, keys)"}
+_DENSE_SHAPES = {
+    2: "(queries, keys)",
+    3: "(batch, queries, keys)",
+    4: "(batch, heads, queries, keys)",
+}
 
 
 def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:

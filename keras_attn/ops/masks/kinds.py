@@ -62,6 +62,13 @@ class Mask(PositionFunction):
         """
         return None
 
+    def padding_mask(self) -> Tensor | None:
+        """Return bool `(B, S)`, False = no query may attend to the key, or `None`.
+
+        Padding may hold NaN or infinity, which a weight of zero does not remove.
+        """
+        return None
+
     @property
     def can_exclude_every_key(self) -> bool:
         """Whether the mask may leave a query without any key to attend to."""
@@ -170,6 +177,9 @@ class Padding(Mask):
     def evaluate(self, query: Span, key: Span | CachedPositions) -> Tensor:
         return ops.expand_dims(key.take(self.keep, axis=1), axis=(1, 2))
 
+    def padding_mask(self) -> Tensor | None:
+        return self.keep
+
     def overlap(self, queries: Blocks, keys: Blocks) -> Tensor:
         _, largest = keys.min_max(ops.any(self.keep, axis=0, keepdims=True))
         return largest > 0
@@ -200,6 +210,11 @@ class All(Mask):
         for mask in self.masks[1:]:
             result = ops.logical_and(result, mask.evaluate(query, key))
         return result
+
+    def padding_mask(self) -> Tensor | None:
+        found = [mask.padding_mask() for mask in self.masks]
+        found = [mask for mask in found if mask is not None]
+        return functools.reduce(ops.logical_and, found) if found else None
 
     def overlap(self, queries: Blocks, keys: Blocks) -> np.ndarray | Tensor | None:
         tables = [mask.overlap(queries, keys) for mask in self.masks]

@@ -131,9 +131,14 @@ class Tiles:
     def _find_active(self) -> None:
         self.active_keys: ActiveBlocks | None = None
         self.active_queries: ActiveBlocks | None = None
-        starts = _starts(self.count_q, self.size_q) + self.query_start
-        queries = Blocks(starts, self.size_q)
-        keys = Blocks(_starts(self.count_k, self.size_k), self.size_k)
+        starts = [
+            _starts(self.count_q, self.size_q),
+            _starts(self.count_k, self.size_k),
+        ]
+        if ops.is_tensor(self.query_start):  # PyTorch combines no tensor with an array.
+            starts = [ops.convert_to_tensor(x, dtype="int32") for x in starts]
+        queries = Blocks(starts[0] + self.query_start, self.size_q)
+        keys = Blocks(starts[1], self.size_k)
         active, unmasked = None, []
         if self.mask is not None:
             active = self.mask.overlap(queries, keys)
