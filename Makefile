@@ -26,8 +26,10 @@ format: .venv/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# `compat` lets type checkers and editors find the package, too.
 .venv/.installed-%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	$(BIN)/python -m pip install --quiet --config-settings editable_mode=compat \
+		--editable ".[$*]"
 	touch $@
 
 $(BIN)/python:

@@ -3,18 +3,19 @@
 They are: the implicit mask of a tensor, the recorded calls of a Functional model,
 variables whose initial value is supplied later, the nested layers of a layer with their
 own weights, values that Keras does not track, whether a model is being saved or loaded,
-and the variables that an optimizer's weight decay excludes.
+the variables that an optimizer's weight decay excludes, one update of an optimizer, and
+the arguments of a running `fit`.
 `tests/test_keras_internals.py` lists the Keras versions that they were checked with,
 and fails if one of them changes.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src.backend import get_keras_mask as implicit_mask
-from keras.src.backend import set_keras_mask as set_implicit_mask
+from keras.src import backend
 from keras.src.backend.common.global_state import (
     get_global_attribute,
     set_global_attribute,
@@ -26,16 +27,39 @@ from keras_attn._types import Shape, Tensor
 __all__ = [
     "Untracked",
     "deferred_initialization",
+    "has_class_weight",
     "implicit_mask",
     "inner_layers",
     "is_decayed",
     "is_functional",
     "is_sharing_objects",
+    "overridden_methods",
     "own_weights",
     "recorded_calls",
     "set_implicit_mask",
     "stored_kernel",
+    "update_variables",
 ]
+
+implicit_mask: Callable[[Any], Any] = backend.get_keras_mask
+set_implicit_mask: Callable[[Any, Any], None] = backend.set_keras_mask
+
+# The methods of a model in which a loss is called.
+_METHODS_WITH_LOSS = ("fit", "evaluate", "train_on_batch", "test_on_batch")
+
+# The steps of an optimizer around its update: a wrapper performs them itself.
+_STEPS_AROUND_UPDATE = (
+    "apply",
+    "stateless_apply",
+    "scale_loss",
+    "finalize_variable_values",
+    "_backend_apply_gradients",
+    "_filter_empty_gradients",
+    "_overwrite_variables_directly_with_gradients",
+    "_clip_gradients",
+    "_update_model_variables_moving_average",
+    "_overwrite_model_variables_with_average_value",
+)
 
 
 class Untracked:
@@ -113,6 +137,51 @@ def stored_kernel(dense: keras.layers.Layer) -> keras.Variable:
 def is_decayed(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
     """Return whether an optimizer applies weight decay to a variable."""
     return optimizer._use_weight_decay(variable)
+
+
+def overridden_methods(optimizer: keras.optimizers.Optimizer) -> list[str]:
+    """Return the names of the steps around the update that an optimizer overrides.
+
+    They are those of `apply` except for weight decay and the update: unscaling,
+    accumulation and clipping of gradients, and averages of variables.
+    """
+    return [
+        name
+        for name in _STEPS_AROUND_UPDATE
+        if getattr(type(optimizer), name)
+        is not getattr(keras.optimizers.Optimizer, name)
+    ]
+
+
+def update_variables(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: list[Tensor],
+    variables: list[keras.Variable],
+) -> None:
+    """Apply the weight decay of an optimizer, then its update.
+
+    Gradients are taken as they are, and the number of iterations does not change.
+    """
+    decayed = [variable for variable in variables if is_decayed(optimizer, variable)]
+    if decayed:  # PyTorch refuses an empty list.
+        optimizer._apply_weight_decay(decayed)
+    optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
+
+
+def has_class_weight() -> bool:
+    """Return whether the caller runs in a `fit` or similar with a `class_weight`.
+
+    Keras turns `class_weight` into weights of batch elements before a loss is called,
+    so that the call stack is the only trace of it.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in _METHODS_WITH_LOSS:
+            values = frame.f_locals
+            if isinstance(values.get("self"), keras.Model):
+                return values.get("class_weight") is not None
+        frame = frame.f_back
+    return False
 
 
 def is_functional(operation: Any) -> bool:

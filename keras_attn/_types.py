@@ -5,10 +5,15 @@ Keras has no public type for a tensor, so `Tensor` documents intent and is not c
 
 from typing import Any, TypeAlias
 
-__all__ = ["ActivationLike", "DTypeLike", "InitializerLike", "Shape", "Tensor"]
+import keras
+
+__all__ = ["ActivationLike", "DTypeLike", "InitializerLike", "Model", "Shape", "Tensor"]
 
 # A tensor of the backend, a NumPy array or a `keras.KerasTensor`.
 Tensor: TypeAlias = Any
+# A `keras.Model`. Any object is accepted by a type checker, since the result of
+# `keras.saving.load_model` has no useful type.
+Model: TypeAlias = keras.Model | Any
 # One entry per axis, None for a length that is not known.
 Shape: TypeAlias = tuple[int | None, ...]
 # A dtype name or a `keras.DTypePolicy`.

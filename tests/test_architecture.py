@@ -28,7 +28,15 @@ ARROWS = {
     "__init__": {"checkpoints", "layers", "ops", "training"},
 }
 USES_KERAS_INTERNALS = {
-    *("layers", "_graph", "decoding", "inspection", "checkpoints", "training"),
+    *(
+        "layers",
+        "_graph",
+        "decoding",
+        "inspection",
+        "checkpoints",
+        "models",
+        "training",
+    ),
 }
 USES_TENSORFLOW = {"text", "serving"}
 # Frameworks that stand behind Keras: outside `USES_TENSORFLOW` inside functions only,
@@ -191,7 +199,7 @@ BAD = {
     "private Keras": ("layers/new.py", "from keras.src.backend import get_keras_mask"),
     "private Keras, renamed": ("layers/new.py", "from keras import src"),
     "private Keras, dotted": ("ops/new.py", "import keras\nx = keras.src.backend"),
-    "internals": ("models/new.py", "from keras_attn import _keras_internals"),
+    "internals": ("ops/new.py", "from keras_attn import _keras_internals"),
     "tensorflow": ("layers/new.py", "import tensorflow as tf"),
     "tensorflow in a function": ("ops/new.py", "def f():\n    import tensorflow"),
     "tensorflow at the top": ("decoding/compile.py", "import tensorflow as tf"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from keras_attn._keras_internals import is_functional, recorded_calls
+from keras_attn._keras_internals import Untracked, is_functional, recorded_calls
 from keras_attn._types import Tensor
 
 __all__ = [
@@ -215,13 +215,13 @@ class RenamedCall(keras.layers.Layer):
     def __init__(self, call: Call, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.operation: Any = call.operation
-        # A function, since Keras would track the layers in an attribute.
-        self._call = lambda: call
+        # The arguments may hold layers, which are not inner layers of this one.
+        self._call = Untracked(call)
         self.supports_masking = True
         self.built = True
 
     def call(self, inputs: list[Tensor]) -> Any:
-        return replay_call(self._call(), inputs)
+        return replay_call(self._call.value, inputs)
 
     def compute_mask(self, inputs: list[Tensor], previous_mask: list[Any]) -> Any:
         if not getattr(self.operation, "supports_masking", False):

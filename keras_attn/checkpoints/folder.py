@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from keras_attn import _atomic_folder
+
 __all__ = [
     "CONFIG",
     "INDEX",
@@ -57,7 +59,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path: pathlib.Path = pathlib.Path(path)
+        self.path: pathlib.Path = _atomic_folder.recover(path)
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"Expected a folder with a published model. Received: path={path!s}"

@@ -18,6 +18,7 @@ from keras_attn.checkpoints.published_model import PublishedModel
 from keras_attn.checkpoints.sentence_embedding import read_pooling
 from keras_attn.checkpoints.weight_map import Entry, Shapes
 from keras_attn.layers._internal.arguments import positive_int
+from keras_attn.models.half_precision import check_dtype
 
 __all__ = ["load"]
 
@@ -58,7 +59,7 @@ def load(
               text-to-text model.
         dtype: dtype or Keras dtype policy of the layers. Default: Keras's default
             policy, usually float32. Pass `"bfloat16"` to keep bfloat16 weights as they
-            are stored.
+            are stored, and `"mixed_bfloat16"` to train them.
         num_classes: int, number of classes of `"classification"`. The head is newly
             initialized unless the model is a classifier with this number of classes.
         use_token_type_ids: bool, whether the token type ids of a BERT model are an
@@ -80,9 +81,9 @@ def load(
 
     Raises:
         FileNotFoundError: if the folder, its config or its weights are missing.
-        ValueError: for an unsupported family or task; for tensors that are missing,
-            unexpected or of the wrong shape; for a file that is truncated, pickled or
-            outside the folder.
+        ValueError: for an unsupported family or task; for a quantized `dtype`; for
+            tensors that are missing, unexpected or of the wrong shape; for a file that
+            is truncated, pickled or outside the folder.
 
     Example:
         The folder here contains a GPT-2 with no blocks, to keep the example short.
@@ -110,6 +111,7 @@ def load(
         (1, 3, 4)
         >>> temporary.cleanup()
     """
+    check_dtype(dtype)
     folder = Folder(path)
     family = _family(folder.config)
     saved_task = family.task_of(folder.config.get("architectures") or ())
@@ -176,9 +178,9 @@ def _task_overrides(
         return overrides
     labels = folder.config.get("id2label")
     if num_classes is not None:
-        num_classes = positive_int("num_classes", num_classes)
-        if not labels or len(labels) != num_classes:
-            labels = {str(i): f"LABEL_{i}" for i in range(num_classes)}
+        num_labels: int = positive_int("num_classes", num_classes)
+        if not labels or len(labels) != num_labels:
+            labels = {str(i): f"LABEL_{i}" for i in range(num_labels)}
             overrides["label2id"] = {name: int(i) for i, name in labels.items()}
     elif saved_task != task:
         raise ValueError(

@@ -4,11 +4,13 @@ from typing import Any, Self
 
 import keras
 
+from keras_attn.models.half_precision import HalfPrecisionModel
+
 __all__ = ["PublishedModel"]
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class PublishedModel(keras.Model):
+class PublishedModel(HalfPrecisionModel):
     """The Functional model that `keras_attn.checkpoints.load` returns.
 
     Args:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_attn import _atomic_folder
+from keras_attn._types import Model
 from keras_attn.checkpoints.families import FAMILIES
 from keras_attn.checkpoints.folder import CONFIG, INDEX, WEIGHTS, Config
 from keras_attn.checkpoints.published_model import PublishedModel
@@ -28,11 +29,12 @@ _TOKENIZER_FILES = (
     *("special_tokens_map.json", "generation_config.json", "preprocessor_config.json"),
     "chat_template.jinja",
 )
+_KIND = "a published model"  # the kind of folder
 _SENTENCE_FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 
 
 def save(
-    model: keras.Model,
+    model: Model,
     path: str | os.PathLike[str],
     overwrite: bool = False,
     max_shard_size: int = 5 * 10**9,
@@ -43,13 +45,16 @@ def save(
 
     The result is a folder with `config.json` and `model.safetensors`, or several weight
     files and their index, that `load` and `transformers` can read. It is written under
-    a temporary name and then renamed, so that a failed call leaves no partial files.
+    a temporary name and then renamed, so that a failed call leaves no partial files,
+    and one that is killed leaves an existing model as it was. All files are listed in
+    `keras_attn_files.json`.
 
     Args:
         model: `keras.Model` that `load` returned, with or without further training, or
             such a model saved and loaded by Keras.
         path: path of the folder. It is created, including its parents.
-        overwrite: bool, whether to replace an existing folder with a published model.
+        overwrite: bool, whether to replace an existing folder, one that `save` has
+            written and that contains no other files.
         max_shard_size: int, maximum size of a weight file in bytes. A tensor is never
             split across files.
         tokenizer_from: path of the folder that the model was loaded from. Its
@@ -59,7 +64,8 @@ def save(
         The path of the folder, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
+        FileExistsError: if `path` exists and `overwrite` is False, or it contains files
+            that `save` has not written; the message names them.
         FileNotFoundError: if the folder `tokenizer_from` does not exist.
         OSError: if `path` cannot be written.
         ValueError: for a model that `load` did not return, or one with weights that the
@@ -88,7 +94,7 @@ def save(
         >>> _ = model.fit(np.ones((2, 3)), np.zeros((2, 3, 11)), verbose=0)
         >>> path = checkpoints.save(model, folder / "tuned")
         >>> sorted(file.name for file in path.iterdir())
-        ['config.json', 'model.safetensors']
+        ['config.json', 'keras_attn_files.json', 'model.safetensors']
         >>> json.loads((path / "config.json").read_text())["architectures"]
         ['GPT2LMHeadModel']
         >>> temporary.cleanup()
@@ -98,7 +104,7 @@ def save(
             "Expected a model returned by `checkpoints.load`; other models cannot be "
             f"saved in the format of published models. Received: model={model}"
         )
-    path = _atomic_folder.check_path(path, overwrite, "a published model", CONFIG)
+    path = _atomic_folder.check_path(path, overwrite, _KIND)
     copied_files = []
     if tokenizer_from is not None:
         is_embedder = model.published.get("pooling") is not None
@@ -120,7 +126,7 @@ def save(
                 name = name.removeprefix(family.base_prefix)
             yield name, np.ascontiguousarray(array)
 
-    with _atomic_folder.write(path) as folder:
+    with _atomic_folder.write(path, overwrite, _KIND) as folder:
         content = {**config, "dtype": dtype, "torch_dtype": dtype}
         _write_json(folder / CONFIG, content)
         for file, content in _pooling_files(model).items():

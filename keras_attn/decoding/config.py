@@ -1,8 +1,11 @@
 """A generation request as an object: `GenerationConfig`."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,10 +122,14 @@ class GenerationConfig:
     def save(self, path: str | pathlib.Path) -> None:
         """Write the config as JSON.
 
+        The file is written atomically: an existing one is replaced, or unchanged after
+        an error or a kill.
+
         Args:
             path: a folder, in which `generation_config.json` is written, or a file.
 
         Raises:
+            OSError: if the file cannot be written.
             ValueError: for a strategy that is a sampler object or a class of the user.
         """
         values = dataclasses.asdict(self)
@@ -136,7 +143,7 @@ class GenerationConfig:
             name = type(strategy).__name__
             values["strategy"] = {"class_name": name, **dataclasses.asdict(strategy)}
         text = json.dumps({"keras_attn": values}, indent=2) + "\n"
-        _config_file(path).write_text(text, encoding="utf-8")
+        _write_atomically(_config_file(path), text)
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> "GenerationConfig":
@@ -177,6 +184,25 @@ class GenerationConfig:
 def _config_file(path: str | pathlib.Path) -> pathlib.Path:
     path = pathlib.Path(path)
     return path / _FILE_NAME if path.is_dir() else path
+
+
+def _write_atomically(path: pathlib.Path, text: str) -> None:
+    """Write a temporary file that then replaces the file at `path`."""
+    path = path.resolve()  # A link is kept, and the file that it leads to replaced.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with open(partial, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise type(error)(
+            f"The file cannot be written ({error.strerror}). Received: path={path}"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def _published_fields(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
-from keras_attn._types import Tensor
+from keras_attn._types import Model, Tensor
 from keras_attn.decoding.alignment import TokenAlignment
 from keras_attn.decoding.compile import compile_function, uses_xla
 from keras_attn.decoding.config import GenerationConfig
@@ -15,7 +13,7 @@ __all__ = ["generate"]
 
 
 def generate(
-    model: keras.Model,
+    model: Model,
     inputs: Any,
     *,
     max_new_tokens: int | None = None,

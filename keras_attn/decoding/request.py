@@ -71,10 +71,10 @@ class Request:
         self.target: str = find_target(self.model, config.target).name
         self._cache = cache
         strategy = config.get_strategy()
-        num_logits = self.model.outputs[0].shape[-1]
+        num_logits: Any = self.model.outputs[0].shape[-1]
         constraints = _constraints(config, num_logits)
         inputs = _needed_inputs(model, self.model, inputs)
-        num_ids = cache.vocabulary_sizes.get(self.target, num_logits)
+        num_ids: Any = cache.vocabulary_sizes.get(self.target, num_logits)
         paddings = _Padding(config.padding_id, cache, self.target, num_ids, inputs)
         self.inputs = dense_tensors(
             self.model,

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
+from keras_attn._types import Model
 from keras_attn.decoding.compile import compile_function
 from keras_attn.decoding.config import GenerationConfig
 from keras_attn.decoding.request import Request
@@ -16,7 +16,7 @@ __all__ = ["stream"]
 
 
 def stream(
-    model: keras.Model,
+    model: Model,
     inputs: Any,
     *,
     max_new_tokens: int | None = None,

@@ -7,12 +7,12 @@ import numpy as np
 
 from keras_attn._graph import functional
 from keras_attn._graph.attention_probe import probe_attention
-from keras_attn._types import Tensor
+from keras_attn._types import Model, Tensor
 
 __all__ = ["attention_maps"]
 
 
-def attention_maps(model: keras.Model, inputs: Any) -> dict[str, np.ndarray]:
+def attention_maps(model: Model, inputs: Any) -> dict[str, np.ndarray]:
     """Return the attention weights of every attention layer for one batch.
 
     The graph of the model is replayed with `return_attention_scores=True`. The model is

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask, set_implicit_mask
-from keras_attn._types import Tensor
+from keras_attn._types import Model, Tensor
 from keras_attn.inspection.multi_head_layers import multi_head_layers
 from keras_attn.layers.attention.attention_layer import head_gates
 
@@ -16,7 +16,7 @@ __all__ = ["head_importance"]
 
 
 def head_importance(
-    model: keras.Model,
+    model: Model,
     dataset: Iterable[Any],
     loss: keras.losses.Loss | Callable[[Any, Any], Tensor] | str | None = None,
 ) -> dict[str, np.ndarray]:

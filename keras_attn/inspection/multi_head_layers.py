@@ -4,6 +4,7 @@ import keras
 
 from keras_attn._graph import functional
 from keras_attn._graph.attention_probe import probe_attention
+from keras_attn._types import Model
 from keras_attn.layers import LinearSelfAttention
 from keras_attn.layers.attention.multi_head_attention import MultiHeadLayer
 from keras_attn.layers.recurrent.decoder import RecurrentDecoder
@@ -13,7 +14,7 @@ __all__ = ["attention_parts", "multi_head_layers"]
 
 
 def multi_head_layers(
-    model: keras.Model,
+    model: Model,
 ) -> dict[str, MultiHeadLayer | LinearSelfAttention]:
     """Return the multi-head attention layers of a Functional model.
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from keras_attn._graph import functional
 from keras_attn._keras_internals import inner_layers, is_functional
+from keras_attn._types import Model
 from keras_attn.inspection.multi_head_layers import attention_parts, multi_head_layers
 from keras_attn.layers.attention.multi_head_attention import MultiHeadLayer
 
 __all__ = ["prune_heads"]
 
 
-def prune_heads(model: keras.Model, heads: Mapping[str, Iterable[int]]) -> keras.Model:
+def prune_heads(model: Model, heads: Mapping[str, Iterable[int]]) -> keras.Model:
     """Copy a model without some of its attention heads.
 
     The slices of the pruned heads are removed from the weights of the projections; all
@@ -152,7 +153,9 @@ class _ModelCopier:
         outputs = functional.map_tensors(
             lambda tensor: values[id(tensor)], model.output
         )
-        return keras.Model(inputs, outputs, name=model.name)
+        pruned = keras.Model(inputs, outputs, name=model.name)
+        pruned.dtype_policy = model.dtype_policy  # Keras scales the loss by it.
+        return pruned
 
     def copy_operation(self, operation: Any) -> Any:
         if not isinstance(operation, keras.layers.Layer):

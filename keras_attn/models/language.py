@@ -5,6 +5,7 @@ import keras
 from keras_attn import layers
 from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import copy_layer, positive_int
+from keras_attn.models.half_precision import check_dtype, functional_model
 
 __all__ = ["causal_language_model"]
 
@@ -58,8 +59,8 @@ def causal_language_model(
         position `t` are those of the token at `t + 1`.
 
     Raises:
-        ValueError: if a size is not positive, or if `num_heads` does not divide
-            `hidden_dim`.
+        ValueError: if a size is not positive, if `num_heads` does not divide
+            `hidden_dim`, or if `dtype` is a quantized policy.
 
     Example:
         >>> import numpy as np
@@ -74,6 +75,7 @@ def causal_language_model(
     Reference:
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
     """
+    check_dtype(dtype)
     num_layers = positive_int("num_layers", num_layers)
     embedding = layers.TokenEmbedding(
         vocabulary_size,
@@ -104,4 +106,4 @@ def causal_language_model(
         )(x)
     if normalize_first:
         x = keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype, name="norm")(x)
-    return keras.Model(token_ids, embedding(x, reverse=True), name=name)
+    return functional_model(token_ids, embedding(x, reverse=True), name)

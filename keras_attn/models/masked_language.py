@@ -10,6 +10,7 @@ from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.layers.embedding.output_bias import OutputBias
 from keras_attn.layers.embedding.pooling import TokenPooling
+from keras_attn.models.half_precision import check_dtype, functional_model
 
 __all__ = ["masked_language_model", "text_classifier"]
 
@@ -60,9 +61,9 @@ def masked_language_model(
         are numbered from 0.
 
     Raises:
-        ValueError: if a size is not positive, or if `num_heads` does not divide
-            `hidden_dim`. Calling the model raises it for a sequence longer than
-            `max_length`.
+        ValueError: if a size is not positive, if `num_heads` does not divide
+            `hidden_dim`, or if `dtype` is a quantized policy. Calling the model raises
+            it for a sequence longer than `max_length`.
 
     Example:
         >>> import numpy as np
@@ -105,7 +106,7 @@ def masked_language_model(
     )(x)
     logits = embedding(x, reverse=True)
     logits = OutputBias(dtype=dtype, name="head_bias")(logits)
-    return keras.Model(inputs, logits, name=name)
+    return functional_model(inputs, logits, name)
 
 
 def text_classifier(
@@ -156,7 +157,8 @@ def text_classifier(
 
     Raises:
         ValueError: if a size is not positive, if `num_heads` does not divide
-            `hidden_dim`, or if `pooling` is not supported. Calling the model raises it
+            `hidden_dim`, if `pooling` is not supported, or if `dtype` is a quantized
+            policy. Calling the model raises it
             for a sequence longer than `max_length`.
 
     Example:
@@ -196,7 +198,7 @@ def text_classifier(
     x = TokenPooling(pooling, dtype=dtype, name="pooled")(x, padding_mask)  # (B, D)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="pooled_dropout")(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
-    return keras.Model(inputs, logits, name=name)
+    return functional_model(inputs, logits, name)
 
 
 def _encoder(
@@ -217,6 +219,7 @@ def _encoder(
     layers.TokenEmbedding,
 ]:
     """Return the inputs, the hidden states `(B, T, D)` and the token embedding."""
+    check_dtype(dtype)
     num_layers = positive_int("num_layers", num_layers)
     max_length = positive_int("max_length", max_length)
     num_token_types = positive_int("num_token_types", num_token_types, optional=True)

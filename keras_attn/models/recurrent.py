@@ -11,6 +11,7 @@ from keras_attn._types import DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.layers.attention.attention_layer import AttentionLayer
 from keras_attn.models.embeddings import translation_embeddings
+from keras_attn.models.half_precision import check_dtype, functional_model
 
 __all__ = ["recurrent_translator"]
 
@@ -70,8 +71,8 @@ def recurrent_translator(
         logits `(B, T, V)`, where V is the size of the target vocabulary.
 
     Raises:
-        ValueError: if a size is not positive, or if `attention` or `cell` is not
-            supported.
+        ValueError: if a size is not positive, if `attention` or `cell` is not
+            supported, or if `dtype` is a quantized policy.
 
     Example:
         >>> from keras_attn import models
@@ -84,6 +85,7 @@ def recurrent_translator(
         (https://arxiv.org/abs/1508.04025), Sutskever et al. 2014
         (https://arxiv.org/abs/1409.3215).
     """
+    check_dtype(dtype)
     hidden_dim = positive_int("hidden_dim", hidden_dim)
     if isinstance(attention, str) and attention in _ATTENTIONS:
         options = {"scale": hidden_dim**-0.5} if attention == "general" else {}
@@ -126,4 +128,4 @@ def recurrent_translator(
     )
     decoded = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(decoded)
     logits = target_embedding(decoded, reverse=True)
-    return keras.Model({"source": source, "target": target}, logits, name=name)
+    return functional_model({"source": source, "target": target}, logits, name)

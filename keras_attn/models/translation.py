@@ -9,6 +9,7 @@ from keras_attn import layers
 from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.models.embeddings import translation_embeddings
+from keras_attn.models.half_precision import check_dtype, functional_model
 
 __all__ = ["transformer_translator"]
 
@@ -58,8 +59,8 @@ def transformer_translator(
         logits `(B, T, V)`, where V is the size of the target vocabulary.
 
     Raises:
-        ValueError: if a size is not positive, or if `num_heads` does not divide
-            `hidden_dim`.
+        ValueError: if a size is not positive, if `num_heads` does not divide
+            `hidden_dim`, or if `dtype` is a quantized policy.
 
     Example:
         >>> import numpy as np
@@ -75,6 +76,7 @@ def transformer_translator(
         Vaswani et al. 2017, "Attention Is All You Need"
         (https://arxiv.org/abs/1706.03762).
     """
+    check_dtype(dtype)
     pair = num_layers if isinstance(num_layers, (tuple, list)) else [num_layers] * 2
     num_encoder_layers, num_decoder_layers = (
         positive_int("num_layers", number) for number in pair
@@ -126,4 +128,4 @@ def transformer_translator(
         decoded = block(layers.TransformerDecoder, f"decoder_{i}")(decoded, encoded)
     decoded = final_norm(decoded, "decoder")
     logits = target_embedding(decoded, reverse=True)  # (B, T, V)
-    return keras.Model({"source": source, "target": target}, logits, name=name)
+    return functional_model({"source": source, "target": target}, logits, name)

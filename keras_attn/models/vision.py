@@ -7,6 +7,7 @@ import keras
 from keras_attn import layers
 from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import is_int, positive_int
+from keras_attn.models.half_precision import check_dtype, functional_model
 
 __all__ = ["vision_transformer"]
 
@@ -67,8 +68,8 @@ def vision_transformer(
 
     Raises:
         ValueError: if a size is not positive, if `patch_size` does not divide the
-            height and the width, if `num_heads` does not divide `hidden_dim`, or if
-            `pooling` is not supported.
+            height and the width, if `num_heads` does not divide `hidden_dim`, if
+            `pooling` is not supported, or if `dtype` is a quantized policy.
 
     Example:
         >>> import numpy as np
@@ -89,6 +90,7 @@ def vision_transformer(
         Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words"
         (https://arxiv.org/abs/2010.11929); the mean over patches: appendix D.3.
     """
+    check_dtype(dtype)
     patch_size = positive_int("patch_size", patch_size)
     height, width = _height_and_width(image_size, patch_size)
     num_classes = positive_int("num_classes", num_classes, optional=True)
@@ -130,7 +132,7 @@ def vision_transformer(
         epsilon=layer_norm_epsilon, dtype=dtype, name="norm"
     )(x)
     if num_classes is None:
-        return keras.Model(image, x, name=name)
+        return functional_model(image, x, name)
     if pooling == "token":
         x = x[:, 0]  # (B, D)
     else:
@@ -138,7 +140,7 @@ def vision_transformer(
             data_format="channels_last", dtype=dtype, name="mean"
         )(x)
     logits = keras.layers.Dense(num_classes, dtype=dtype, name="logits")(x)
-    return keras.Model(image, logits, name=name)
+    return functional_model(image, logits, name)
 
 
 def _embed_patches(

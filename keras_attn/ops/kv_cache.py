@@ -5,6 +5,7 @@
 # pyright: reportOptionalSubscript=false
 
 import typing
+from collections.abc import Mapping
 
 from keras import ops
 
@@ -96,8 +97,8 @@ class RingBuffer(typing.NamedTuple):
 
     def write(
         self,
-        buffers: dict[str, Tensor],
-        new: dict[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        new: Mapping[str, Tensor],
         index: int | Tensor,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Write consecutive positions, after reading the entries they may attend to.

@@ -3,8 +3,7 @@
 import os
 import pathlib
 
-import keras
-
+from keras_attn._types import Model
 from keras_attn.decoding import Strategy
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_generator import TextGenerator
@@ -15,7 +14,7 @@ __all__ = ["export_language_model"]
 
 
 def export_language_model(
-    model: keras.Model,
+    model: Model,
     path: str | os.PathLike[str],
     tokenizer: Tokenizer,
     strategy: Strategy | None = None,
@@ -45,8 +44,9 @@ def export_language_model(
       are truncated to their first token and the last of the others.
 
     The folder is written under a temporary name and then renamed, so a failed export
-    leaves no files. The file `non_core_ops.json` in it lists the ops that are not part
-    of TensorFlow itself.
+    leaves no files, and one that is killed leaves an existing SavedModel as it was. The
+    file `non_core_ops.json` in the folder lists the ops that are not part of TensorFlow
+    itself, and `keras_attn_files.json` all files, which a later export may replace.
 
     Args:
         model: A language model, from token ids `(B, T)`, its only input, to logits
@@ -56,14 +56,15 @@ def export_language_model(
         strategy, max_new_tokens, max_prompt_length, target, jit_compile: See
             `TextGenerator`. XLA compiles in the process that serves the SavedModel, at
             the first request of each batch size (rounded up to a power of two).
-        overwrite: Whether to replace an existing SavedModel at `path`.
+        overwrite: Whether to replace an existing SavedModel at `path`, one that was
+            exported by this package and contains no other files.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: If `path` exists and `overwrite` is False, or it is not a
-            SavedModel.
+        FileExistsError: If `path` exists and `overwrite` is False, or it contains
+            files that no export has written; the message names them.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
         TypeError: If `tokenizer` is not one of `keras_attn.text`.
@@ -110,5 +111,5 @@ def export_language_model(
         target=target,
         jit_compile=jit_compile,
     )
-    saved_model.write(generator, path, generator.signatures())
+    saved_model.write(generator, path, generator.signatures(), overwrite)
     return path

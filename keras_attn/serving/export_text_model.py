@@ -4,8 +4,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-import keras
-
+from keras_attn._types import Model
 from keras_attn.serving import saved_model
 from keras_attn.serving.text_model import TextModel
 from keras_attn.text import Tokenizer
@@ -15,7 +14,7 @@ __all__ = ["export_text_model"]
 
 
 def export_text_model(
-    model: keras.Model,
+    model: Model,
     path: str | os.PathLike[str],
     tokenizer: Tokenizer,
     max_length: int = 256,
@@ -33,22 +32,24 @@ def export_text_model(
     token are added to each text. Bytes that are not UTF-8 are read as U+FFFD.
 
     The folder is written under a temporary name and then renamed, so a failed export
-    leaves no files. The file `non_core_ops.json` in it lists the ops that are not part
-    of TensorFlow itself.
+    leaves no files, and one that is killed leaves an existing SavedModel as it was. The
+    file `non_core_ops.json` in the folder lists the ops that are not part of TensorFlow
+    itself, and `keras_attn_files.json` all files, which a later export may replace.
 
     Args:
         model: A model from token ids `(B, T)`, its only input, to one output
             `(B, ...)`.
         path: Path of the folder to create. Missing parent folders are created as well.
         tokenizer, max_length, labels: See `TextModel`.
-        overwrite: Whether to replace an existing SavedModel at `path`.
+        overwrite: Whether to replace an existing SavedModel at `path`, one that was
+            exported by this package and contains no other files.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: If `path` exists and `overwrite` is False, or it is not a
-            SavedModel.
+        FileExistsError: If `path` exists and `overwrite` is False, or it contains
+            files that no export has written; the message names them.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
         TypeError: If `tokenizer` is not one of `keras_attn.text`.
@@ -82,5 +83,5 @@ def export_text_model(
     check_tokenizer("tokenizer", tokenizer)
     tokenizer.check_export()
     text_model = TextModel(model, tokenizer, max_length, labels)
-    saved_model.write(text_model, path, text_model.signatures())
+    saved_model.write(text_model, path, text_model.signatures(), overwrite)
     return path

@@ -3,8 +3,7 @@
 import os
 import pathlib
 
-import keras
-
+from keras_attn._types import Model
 from keras_attn.decoding import Strategy
 from keras_attn.serving import saved_model
 from keras_attn.serving.translator import Translator
@@ -15,7 +14,7 @@ __all__ = ["export_translator"]
 
 
 def export_translator(
-    model: keras.Model,
+    model: Model,
     path: str | os.PathLike[str],
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer | None = None,
@@ -45,8 +44,9 @@ def export_translator(
       does not attend to states of the source tokens.
 
     The folder is written under a temporary name and then renamed, so a failed export
-    leaves no files. The file `non_core_ops.json` in it lists the ops that are not part
-    of TensorFlow itself.
+    leaves no files, and one that is killed leaves an existing SavedModel as it was. The
+    file `non_core_ops.json` in the folder lists the ops that are not part of TensorFlow
+    itself, and `keras_attn_files.json` all files, which a later export may replace.
 
     Args:
         model: A translation model, from source ids `(B, S)` and target ids `(B, T)` to
@@ -59,14 +59,15 @@ def export_translator(
             `Translator`. XLA compiles in the process that serves the SavedModel, at the
             first request of each batch size and source length (both rounded up to
             powers of two).
-        overwrite: Whether to replace an existing SavedModel at `path`.
+        overwrite: Whether to replace an existing SavedModel at `path`, one that was
+            exported by this package and contains no other files.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
-        FileExistsError: If `path` exists and `overwrite` is False, or it is not a
-            SavedModel.
+        FileExistsError: If `path` exists and `overwrite` is False, or it contains
+            files that no export has written; the message names them.
         OSError: If `path` cannot be written.
         RuntimeError: If the Keras backend is not TensorFlow.
         TypeError: If a tokenizer is not one of `keras_attn.text`.
@@ -120,5 +121,5 @@ def export_translator(
         target=target,
         jit_compile=jit_compile,
     )
-    saved_model.write(translator, path, translator.signatures())
+    saved_model.write(translator, path, translator.signatures(), overwrite)
     return path

@@ -15,26 +15,34 @@ from keras_attn import _atomic_folder
 __all__ = ["OPS_FILE", "check_path", "write"]
 
 OPS_FILE = "non_core_ops.json"
+_KIND = "a SavedModel"
 
 
 def check_path(path: str | os.PathLike[str], overwrite: bool) -> pathlib.Path:
     """Return the path to export to; see `keras_attn._atomic_folder.check_path`."""
-    return _atomic_folder.check_path(path, overwrite, "a SavedModel", "saved_model.pb")
+    return _atomic_folder.check_path(path, overwrite, _KIND)
 
 
-def write(module: tf.Module, path: pathlib.Path, signatures: Mapping[str, Any]) -> None:
+def write(
+    module: tf.Module,
+    path: pathlib.Path,
+    signatures: Mapping[str, Any],
+    overwrite: bool,
+) -> None:
     """Save a module under `path`.
 
     In addition to the files of a SavedModel, the folder contains `non_core_ops.json`:
     the names of the ops that are not part of TensorFlow itself, so that a server can
-    load the libraries that provide them.
+    load the libraries that provide them. A list of all files is in
+    `keras_attn_files.json`.
 
     Args:
         module: The module to save.
         path: The path of the folder, from `check_path`.
         signatures: A dict from the names of the signatures to `tf.function`s.
+        overwrite: Whether to replace an existing SavedModel, see `check_path`.
     """
-    with _atomic_folder.write(path) as folder:
+    with _atomic_folder.write(path, overwrite, _KIND) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         ops = json.dumps(sorted(non_core_ops(folder)), indent=2)
         (folder / OPS_FILE).write_text(ops + "\n", encoding="utf-8")

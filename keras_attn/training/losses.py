@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_attn._types import Tensor
-from keras_attn.training.padding_mask import mask_padding
+from keras_attn.training.padding_mask import check_dense, mask_padding
 
 __all__ = ["MaskedCrossentropy"]
 
@@ -48,11 +48,13 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true: Target ids, an integer tensor of shape (B, T). Other leading shapes are
             accepted.
         y_pred: Logits of shape (B, T, V) and any float dtype.
-        sample_weight: Optional weights of shape (B,) or (B, T).
+        sample_weight: Optional weights of shape (B,) or (B, T). For a weight per token
+            id, pass `weights[targets]`; the `class_weight` of `fit` is refused, since
+            Keras computes one weight per batch element from it.
 
     Raises:
         ValueError: If an argument is outside its range; when called, if the shapes do
-            not match.
+            not match, if the targets are ragged, or for a `class_weight`.
 
     Example:
         >>> import numpy as np
@@ -102,6 +104,7 @@ class MaskedCrossentropy(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
+        check_dense(y_true)
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         _, mask, weights = mask_padding(y_true, y_pred, self.padding_id, sample_weight)
         losses = self.call(y_true, y_pred) * weights

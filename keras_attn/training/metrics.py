@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_attn._types import DTypeLike, Tensor
-from keras_attn.training.padding_mask import mask_padding
+from keras_attn.training.padding_mask import check_dense, mask_padding
 
 __all__ = ["MaskedAccuracy"]
 
@@ -61,6 +61,7 @@ class MaskedAccuracy(keras.metrics.Metric):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
+        check_dense(y_true)
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         y_true, _, weights = mask_padding(
             y_true, y_pred, self.padding_id, sample_weight

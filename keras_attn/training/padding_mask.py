@@ -5,9 +5,19 @@ from typing import cast
 import keras
 from keras import ops
 
+from keras_attn._keras_internals import has_class_weight
 from keras_attn._types import Tensor
 
-__all__ = ["mask_padding"]
+__all__ = ["check_dense", "mask_padding"]
+
+
+def check_dense(targets: Tensor) -> None:
+    """Raise a ValueError if targets are a ragged tensor of TensorFlow."""
+    if hasattr(targets, "nested_row_splits"):
+        raise ValueError(
+            "`y_true` must be a dense tensor (B, T); `targets.to_tensor()` pads a "
+            f"ragged one with zeros. Received: a ragged tensor of shape {targets.shape}"
+        )
 
 
 def mask_padding(
@@ -32,7 +42,8 @@ def mask_padding(
         real token; float32 (B, T), 0 at padding.
 
     Raises:
-        ValueError: If the shapes do not match.
+        ValueError: If the shapes do not match, or if the weights are those that Keras
+            computes from `class_weight` for targets (B, T).
     """
     # Under `tf.distribute`, Keras builds a model with float placeholders as targets.
     if "int" not in keras.backend.standardize_dtype(targets.dtype):
@@ -56,6 +67,18 @@ def mask_padding(
             raise ValueError(
                 "`sample_weight` must have shape (B,) or (B, T). Received: "
                 f"sample_weight.shape={tuple(token_weights.shape)}"
+            )
+        if (
+            len(token_weights.shape) == 1 < len(targets.shape)
+            and targets.shape[1] != 1
+            and has_class_weight()
+        ):
+            raise ValueError(
+                "`class_weight` is not supported for targets (B, T): Keras computes "
+                "one weight per batch element from it, which belongs to no token. Pass "
+                "`sample_weight` of shape (B, T) instead, such as `weights[targets]` "
+                "for an array with the weight of each token id. "
+                f"Received: class_weight, y_true.shape={tuple(targets.shape)}"
             )
         while len(token_weights.shape) < len(targets.shape):
             token_weights = cast(Tensor, ops.expand_dims(token_weights, -1))

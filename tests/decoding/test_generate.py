@@ -362,7 +362,9 @@ def test_what_cannot_be_decoded():
 
     with pytest.raises(ValueError, match="Functional.*Received: model="):
         found_by(Subclassed(), SOURCE)
-    with pytest.raises(ValueError, match="20 learned positions.*take 25.*max_new_tokens=21"):
+    with pytest.raises(
+        ValueError, match="20 learned positions.*take 25.*max_new_tokens=21"
+    ):
         found_by(
             stacked_models.make("language model"), {"target": SOURCE}, max_new_tokens=21
         )

@@ -51,7 +51,8 @@ def train(folder, *callbacks, epochs=EPOCHS, minutes=None):
 
 
 def curve(folder):
-    return [json.loads(line) for line in (folder / "curve.jsonl").open()]
+    lines = (folder / "curve.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")

@@ -251,7 +251,7 @@ BAD_MASKS = {
     "float dense": ("attention", (None, LENGTH, LENGTH), "float16", "bool"),
     "padding rank": ("padding", (None, LENGTH, LENGTH), "bool", "shape"),
     "padding vector": ("padding", (None,), "bool", "shape"),
-    "dense rank": ("attention", (None, LENGTH), "bool", "shape"),
+    "dense rank": ("attention", (None,), "bool", "shape"),
     "dense rank 5": ("attention", (None, 1, 1, LENGTH, LENGTH), "bool", "shape"),
 }
 

@@ -84,7 +84,8 @@ def _build(
     """
     config = _complete_config(kind, config)
     epsilon = config["layer_norm_eps"]
-    dropout = attention_dropout = options.dropout
+    dropout: Any = options.dropout
+    attention_dropout: Any = dropout
     if dropout is None:
         dropout = config["hidden_dropout_prob"]
         attention_dropout = config["attention_probs_dropout_prob"]

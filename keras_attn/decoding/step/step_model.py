@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn._graph import functional
 from keras_attn._keras_internals import Untracked
-from keras_attn._types import Tensor
+from keras_attn._types import Model, Tensor
 from keras_attn.decoding.step.model_info import find_target, until_logits
 from keras_attn.decoding.step.rewrite import StepGraph
 from keras_attn.decoding.step.validation import check_step_model, extendable_inputs
@@ -138,7 +138,7 @@ class StepModel(keras.Model):
 
 
 def step_model(
-    model: keras.Model,
+    model: Model,
     max_length: int,
     target: str | None = None,
     validate: bool = True,

@@ -36,14 +36,14 @@ def check_step_model(model: keras.Model, step: Any) -> None:
     cause.
     """
     graph = step._graph.value
-    sizes = vocabulary_sizes(model)
+    num_ids: Any = vocabulary_sizes(model).get(step.target, model.outputs[0].shape[-1])
     check_position_wise(
         graph.uncached_calls,
         graph.dependent,
         step._target.value,
         model.outputs[0],
         step.max_length,
-        sizes.get(step.target, model.outputs[0].shape[-1]),
+        num_ids,
     )
     inputs = _random_inputs(model, step)
     length = min(inputs[step.target].shape[1], step.max_length)

@@ -50,7 +50,7 @@ def positive_int(name: str, value: Any, optional: bool = False) -> Any:
     """
     if value is None and optional:
         return None
-    if not is_int(value) or value <= 0:
+    if value is None or not is_int(value) or value <= 0:
         raise ValueError(
             f"`{name}` must be a positive int{' or None' if optional else ''}. "
             f"Received: {name}={value!r}"
@@ -74,19 +74,28 @@ def number(
         most: the number must not be larger than this.
         expected: description of the accepted values, for the message.
     """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not above < value <= most or not np.isfinite(value):
+    if (
+        not _is_real(value)
+        or isinstance(value, bool)
+        or not above < value <= most
+        or not np.isfinite(value)
+    ):
         raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
     return value
 
 
 def rate(name: str, value: Any) -> float:
     """Return `value` as a dropout rate; raise a ValueError if it is not in [0, 1)."""
-    if not isinstance(value, numbers.Real) or not 0.0 <= value < 1.0:
+    if not _is_real(value) or not 0.0 <= value < 1.0:
         raise ValueError(
             f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
         )
-    return float(value) if isinstance(value, np.floating) else value  # type: ignore
+    return float(value) if isinstance(value, np.floating) else value
+
+
+def _is_real(value: Any) -> bool:
+    # A checker takes a value that `isinstance` narrowed to `Real` for incomparable.
+    return isinstance(value, numbers.Real)
 
 
 def refuse_unsupported(

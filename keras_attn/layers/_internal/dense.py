@@ -106,7 +106,7 @@ class HeadDense(LoraStateMixin, keras.layers.EinsumDense):
         summed = "uv"[: len(self.input_dims)]
         result = "xyz"[: len(self.output_dims)]
         super().__init__(
-            f"bt{summed},{summed}{result}->bt{result}",
+            f"bt{summed},{summed}{result}->bt{result}",  # pyright: ignore[reportCallIssue]
             output_shape=(None, *self.output_dims),
             bias_axes=result if use_bias else None,
             **kwargs,
@@ -121,7 +121,9 @@ class HeadDense(LoraStateMixin, keras.layers.EinsumDense):
         outputs = matmul_weight(rows, self.kernel, bias, self, inputs.shape[1])
         return ops.reshape(outputs, (batch, length, *self.output_dims))
 
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
         # Keras refuses subclasses, since their product may differ. Here it does not.
         super().quantize(mode, type_check=False, config=config)
 
@@ -155,6 +157,8 @@ class PositionwiseDense(LoraStateMixin, keras.layers.Dense):
             outputs = self.activation(outputs)
         return ops.reshape(outputs, (*leading, outputs.shape[-1]))
 
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
         # Keras refuses subclasses, since their product may differ. Here it does not.
         super().quantize(mode, type_check=False, config=config)

@@ -268,7 +268,7 @@ class AttentionLayer(keras.layers.Layer):
         output = keras.KerasTensor((*query.shape[:-1], width), dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
-        shape = self._weights_shape(*query.shape[:2], value.shape[1])
+        shape = self._weights_shape(query.shape[0], query.shape[1], value.shape[1])
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:

@@ -300,7 +300,7 @@ class AdditiveAttention(SingleHeadLayer):
         self.kernel_initializer = initializers.get(kernel_initializer)
 
     def _build_score(self, query_shape: Shape, key_shape: Shape) -> int:
-        units = self.units or query_shape[-1]
+        units: Any = self.units or query_shape[-1]
         self._query_dense = self._dense("query", units, query_shape, self.use_bias)
         self._key_dense = self._dense("key", units, key_shape)
         self.vector = self.add_weight(

@@ -145,7 +145,9 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         outputs = super().compute_output_spec(inputs, reverse)
         return outputs if reverse else self._set_mask_of_floats(inputs, outputs)
 
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: Any = None
+    ) -> None:
         # Keras refuses subclasses, since their `call` may differ. See `quantized_call`.
         super().quantize(mode, type_check=False, config=config)
 

@@ -185,4 +185,4 @@ class _Step:
 
 
 def _sizes(state_size: Any) -> list[int]:
-    return state_size if isinstance(state_size, (list, tuple)) else [state_size]
+    return list(state_size) if isinstance(state_size, (list, tuple)) else [state_size]

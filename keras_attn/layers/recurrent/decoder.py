@@ -114,10 +114,10 @@ class RecurrentDecoder(keras.layers.Layer):
         self.units = arguments.positive_int("units", units)
         self.num_layers = arguments.positive_int("num_layers", num_layers)
         self.cell = check_cell(cell)
-        self.attention = _check_attention(arguments.deserialize(attention))
+        self.attention: Any = _check_attention(arguments.deserialize(attention))
         self.input_feeding = input_feeding
         self.feeds_attention = self.attention is not None and input_feeding
-        if self.feeds_attention and self.attention.dropout > 0:
+        if self.attention is not None and input_feeding and self.attention.dropout > 0:
             raise ValueError(
                 "With `input_feeding=True` the attention runs inside a loop, where its "
                 "dropout is not supported: use the `dropout` of the decoder, or "

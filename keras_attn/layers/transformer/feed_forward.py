@@ -120,7 +120,7 @@ class FeedForward(keras.layers.Layer):
         if self.branch_gain != 1:
             kernel_initializer = scale_initializer(kernel_initializer, self.branch_gain)
         dense = PositionwiseDense(
-            units,
+            units,  # pyright: ignore[reportCallIssue]
             activation=activation,
             use_bias=self.use_bias,
             kernel_initializer=kernel_initializer,

@@ -195,11 +195,9 @@ def dot_product_attention(
     sizes = (query.shape[0], num_queries, num_keys)
     if any(isinstance(size, int) and size == 0 for size in sizes):
         return _empty(query, value, num_keys, return_weights)
-    if bias is not None:
-        bias = as_bias(bias)
+    bias = None if bias is None else as_bias(bias)
     if not heads_first:
         key, value = zero_padding(key, value, mask)
-
     if kernel == "fused":
         if heads_first:
             key, value = transpose_heads(key), transpose_heads(value)
@@ -230,9 +228,7 @@ def dot_product_attention(
             keys = CachedPositions(key_positions)
         allowed, query_has_key = evaluate_mask(mask, queries, keys)
         bias = None if bias is None else bias.evaluate(queries, keys)
-    scores = _scores(query, key)
-    if logit_soft_cap is not None:
-        scores = logit_soft_cap * ops.tanh(ops.cast(scores, "float32") / logit_soft_cap)
+    scores = _scores(query, key, logit_soft_cap)
     weights = softmax_weights(scores, allowed, key.dtype, bias, sinks)
     return weighted_sum(weights, value, query_has_key, dropout, seed, return_weights)
 
@@ -324,12 +320,13 @@ def _has_fused_kernel() -> bool:
     return backend == "torch"
 
 
-def _scores(query: Tensor, key: Tensor) -> Tensor:
-    """Return the products of each query with each key, `(B, N, T, S)`.
+def _scores(query: Tensor, key: Tensor, logit_soft_cap: float | None) -> Tensor:
+    """Return the capped products of each query with each key, `(B, N, T, S)`.
 
     Args:
         query: `(B, N, T, H)`, already scaled: it has T x H numbers, the scores T x S.
         key: `(B, K, S, H)`, N a multiple of K.
+        logit_soft_cap: as in `dot_product_attention`.
     """
     is_grouped = query.shape[1] != key.shape[1]
     grouped = group_heads(query, key.shape[1]) if is_grouped else query
@@ -340,7 +337,11 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
         scores = ops.swapaxes(scores, 2, 3)
     else:
         scores = ops.matmul(grouped, ops.swapaxes(key, 2, 3))
-    return ungroup_heads(scores, query) if is_grouped else scores
+    if is_grouped:
+        scores = ungroup_heads(scores, query)
+    if logit_soft_cap is not None:
+        scores = logit_soft_cap * ops.tanh(ops.cast(scores, "float32") / logit_soft_cap)
+    return scores
 
 
 def _fused(

@@ -3,6 +3,7 @@
 import keras
 
 from keras_attn._keras_internals import inner_layers
+from keras_attn._types import Model
 from keras_attn.training.fine_tuning.blocks import layer_depths
 from keras_attn.training.fine_tuning.compiled_state import (
     make_all_trainable,
@@ -12,9 +13,7 @@ from keras_attn.training.fine_tuning.compiled_state import (
 __all__ = ["freeze", "unfreeze"]
 
 
-def freeze(
-    model: keras.Model, trainable_blocks: int = 0, blocks: str | None = None
-) -> None:
+def freeze(model: Model, trainable_blocks: int = 0, blocks: str | None = None) -> None:
     """Freeze a model except for its last Transformer blocks and the layers after them.
 
     Embeddings are frozen at any position in the model, and with them an output
@@ -69,7 +68,7 @@ def freeze(
     reset_compiled_functions(model)
 
 
-def unfreeze(model: keras.Model) -> None:
+def unfreeze(model: Model) -> None:
     """Make all weights of a model trainable again.
 
     The function reverts `freeze` and trainable flags that were set by hand. Compile the

@@ -2,15 +2,14 @@
 
 import re
 
-import keras
-
+from keras_attn._types import Model
 from keras_attn.training.fine_tuning.blocks import layer_depths
 
 __all__ = ["layerwise_decay"]
 
 
 def layerwise_decay(
-    model: keras.Model, decay: float, blocks: str | None = None
+    model: Model, decay: float, blocks: str | None = None
 ) -> dict[str, float]:
     """Return factors for `LayerwiseOptimizer` that decrease from output to input.
 

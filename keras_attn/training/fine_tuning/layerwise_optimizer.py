@@ -1,30 +1,36 @@
 """Optimizer with a separate learning rate for each part of a model."""
 
+import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import keras
 from keras import ops
 
-from keras_attn._keras_internals import is_decayed
+from keras_attn._keras_internals import (
+    Untracked,
+    is_decayed,
+    overridden_methods,
+    update_variables,
+)
 from keras_attn._types import Tensor
 
 __all__ = ["LayerwiseOptimizer"]
 
 # Settings that `keras.optimizers.Optimizer` implements for every optimizer, outside of
-# `update_step`.
-_SHARED_SETTINGS = (
-    "clipnorm",
-    "clipvalue",
-    "global_clipnorm",
-    "use_ema",
-    "ema_momentum",
-    "ema_overwrite_frequency",
-    "loss_scale_factor",
-    "gradient_accumulation_steps",
-)
+# its update, with their defaults.
+_SHARED_SETTINGS = {
+    "clipnorm": None,
+    "clipvalue": None,
+    "global_clipnorm": None,
+    "use_ema": False,
+    "ema_momentum": 0.99,
+    "ema_overwrite_frequency": None,
+    "loss_scale_factor": None,
+    "gradient_accumulation_steps": None,
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -36,9 +42,12 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
     decay is scaled in the same way: a decay step uses the rate of the variable.
     Clipping by global norm uses the norm of all gradients.
 
+    One copy of the optimizer updates the variables of each factor. Its update and its
+    weight decay are the optimizer's own, so that all optimizers of Keras can be
+    wrapped.
+
     Args:
-        optimizer: The optimizer to wrap, or its name. The wrapper takes ownership: do
-            not use the optimizer elsewhere.
+        optimizer: The optimizer to wrap, or its name. It is copied by its config.
         factors: Dict that maps regular expressions to factors, numbers of at least 0.
             The first expression found in the path of a variable, such as
             `"encoder_0/norm/gamma"`, determines its factor. Without a match, the factor
@@ -46,8 +55,9 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         name: String. Name of the optimizer.
 
     Raises:
-        ValueError: If `optimizer` wraps another optimizer, or if a factor is not a
-            number of at least 0; when built, if no expression matches a variable.
+        ValueError: If `optimizer` wraps another optimizer or overrides other methods
+            of `keras.optimizers.Optimizer` than those of its update; if a factor is not
+            a number of at least 0; when built, if no expression matches a variable.
 
     Example:
         >>> import keras
@@ -71,13 +81,20 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         factors: Mapping[str, float],
         name: str | None = None,
     ) -> None:
-        optimizer = cast(keras.optimizers.Optimizer, keras.optimizers.get(optimizer))
-        settings = optimizer.get_config()
+        wrapped: Any = keras.optimizers.get(optimizer)
+        settings = wrapped.get_config()
         if not {*_SHARED_SETTINGS, "learning_rate"} <= set(settings):
             raise ValueError(
                 "`optimizer` must be an optimizer that wraps no other optimizer; wrap "
                 "the `LayerwiseOptimizer` instead. "
                 f"Received: optimizer={optimizer}"
+            )
+        if overridden := overridden_methods(wrapped):
+            raise ValueError(
+                "`optimizer` may override only the methods of its update, such as "
+                "`update_step`, since `LayerwiseOptimizer` itself clips, accumulates "
+                f"and averages. Received: {type(wrapped).__name__}, which overrides "
+                f"{overridden}"
             )
         for pattern, factor in factors.items():
             if not isinstance(factor, (int, float)) or not 0 <= factor < math.inf:
@@ -94,21 +111,38 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
             **{key: settings[key] for key in _SHARED_SETTINGS},
         )
         self.factors = dict(factors)
-        optimizer.use_ema = False
-        optimizer.gradient_accumulation_steps = None
-        # A function hides the optimizer from Keras's tracker, which would save its
-        # variables twice.
-        self._optimizer: Callable[[], Any] = lambda: optimizer
+        self._optimizer = Untracked(wrapped)
+        # Some optimizers update a state of their own once per step, and some update all
+        # variables together: each factor has its optimizer.
+        copied = {**settings, **_SHARED_SETTINGS}
+        self._optimizers = Untracked(
+            {
+                factor: type(wrapped).from_config(
+                    {**copied, "learning_rate": functools.partial(self._rate, factor)}
+                )
+                for factor in dict.fromkeys([1.0, *map(float, factors.values())])
+            }
+        )
+
+    def _rate(self, factor: float) -> Any:
+        """Return the current learning rate of the variables with a factor."""
+        rate = self.learning_rate
+        return rate if factor == 1 else ops.multiply(rate, factor)
 
     @property
     def variables(self) -> list[keras.Variable]:
-        return [*super().variables, *self._optimizer().variables]
+        variables = super().variables
+        for optimizer in self._built_optimizers():
+            variables += optimizer.variables
+        return variables
+
+    def _built_optimizers(self) -> list[Any]:
+        """Return the optimizers that have variables to update."""
+        return [x for x in self._optimizers.value.values() if x.built]
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
-        super().build(variables)
-        self._optimizer().build(variables)
         factors = [self._factor(variable.path) for variable in variables]
         if self.factors and all(factor is None for factor in factors):
             raise ValueError(
@@ -116,7 +150,16 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
                 f"variable, such as '{variables[0].path}'. "
                 f"Received: factors={dict(self.factors)}"
             )
+        super().build(variables)
         self._factors = [1.0 if factor is None else factor for factor in factors]
+        for factor, optimizer in self._optimizers.value.items():
+            updated = [v for v, f in zip(variables, self._factors) if f == factor]
+            if not updated:
+                continue
+            excluded = [v for v in updated if not is_decayed(self._optimizer.value, v)]
+            if excluded:
+                optimizer.exclude_from_weight_decay(var_list=excluded)
+            optimizer.build(updated)
 
     def _factor(self, path: str) -> float | None:
         """Return the factor of the first pattern found in `path`, or None."""
@@ -129,31 +172,37 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         trainable_variables: list[keras.Variable] | None = None,
     ) -> None:
         # Adam's bias correction depends on the number of steps.
-        self._optimizer().iterations.assign(self.iterations)
+        for optimizer in self._built_optimizers():
+            optimizer.iterations.assign(self.iterations)
         super().apply(grads, trainable_variables)
 
-    def update_step(
-        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    def _backend_update_step(
+        self,
+        grads: list[Tensor],
+        trainable_variables: list[keras.Variable],
+        learning_rate: Tensor,
     ) -> None:
-        optimizer = self._optimizer()
-        factor = self._factors[self._get_variable_index(variable)]
-        rate = ops.multiply(learning_rate, factor)
-        if optimizer.weight_decay and is_decayed(optimizer, variable):
-            decay = ops.cast(rate * optimizer.weight_decay, variable.dtype)
-            self.assign_sub(variable, variable * decay)
-        optimizer.update_step(gradient, variable, rate)
+        groups: dict[float, tuple[list[Tensor], list[keras.Variable]]] = {}
+        for gradient, variable in zip(grads, trainable_variables):
+            factor = self._factors[self._get_variable_index(variable)]
+            gradients, variables = groups.setdefault(factor, ([], []))
+            gradients.append(gradient)
+            variables.append(variable)
+        for factor, (gradients, variables) in groups.items():
+            update_variables(self._optimizers.value[factor], gradients, variables)
 
     def exclude_from_weight_decay(
         self,
         var_list: Iterable[keras.Variable] | None = None,
         var_names: Iterable[str] | None = None,
     ) -> None:
-        self._optimizer().exclude_from_weight_decay(var_list, var_names)
+        for optimizer in (self._optimizer.value, *self._optimizers.value.values()):
+            optimizer.exclude_from_weight_decay(var_list, var_names)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         optimizer = cast(
-            dict[str, Any], keras.saving.serialize_keras_object(self._optimizer())
+            dict[str, Any], keras.saving.serialize_keras_object(self._optimizer.value)
         )
         for key in ("learning_rate", *_SHARED_SETTINGS):
             optimizer["config"][key] = config[key]

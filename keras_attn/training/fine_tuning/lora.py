@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import keras
 
 from keras_attn._keras_internals import inner_layers
+from keras_attn._types import Model
 from keras_attn.ops import low_rank
 from keras_attn.training.fine_tuning.compiled_state import (
     make_all_trainable,
@@ -19,7 +20,7 @@ __all__ = ["enable_lora", "merge_lora", "remove_lora"]
 
 
 def enable_lora(
-    model: keras.Model,
+    model: Model,
     rank: int,
     pattern: str = r"(^|/)(query|value)$",
     alpha: float | None = None,
@@ -109,7 +110,7 @@ def enable_lora(
     return list(adapted)
 
 
-def merge_lora(model: keras.Model) -> None:
+def merge_lora(model: Model) -> None:
     """Add the adapters of a model to its kernels and remove them.
 
     The outputs do not change, up to rounding. All weights of the model are trainable
@@ -141,7 +142,7 @@ def merge_lora(model: keras.Model) -> None:
     unfreeze(model)
 
 
-def remove_lora(model: keras.Model) -> None:
+def remove_lora(model: Model) -> None:
     """Remove the adapters of a model, which restores its original kernels.
 
     All weights of the model are trainable afterwards; compile it to train it.
