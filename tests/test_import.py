@@ -70,12 +70,16 @@ def run(code, backend):
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_works_without_tensorflow(backend):
     pytest.importorskip(backend)
     run(WITHOUT_TENSORFLOW, backend)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_text_is_loaded_when_touched():
     run(LAZY, "tensorflow")
 

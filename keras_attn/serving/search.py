@@ -16,7 +16,7 @@ from keras_attn.decoding.strategies.logits_processors import TokenConstraints
 from keras_attn.serving import shape_buckets
 from keras_attn.text import Tokenizer
 
-__all__ = ["ServedSearch", "check_int"]
+__all__ = ["SHORTEST", "ServedSearch", "check_int"]
 
 # The shortest length that token ids are padded to.
 SHORTEST = 16

@@ -9,7 +9,7 @@ from keras_attn._graph import functional
 from keras_attn._types import Tensor
 from keras_attn.decoding.step.model_info import max_positions
 from keras_attn.serving import shape_buckets
-from keras_attn.serving.search import check_int
+from keras_attn.serving.search import SHORTEST, check_int
 from keras_attn.serving.text_to_text import (
     check_model,
     check_vocabulary,
@@ -99,9 +99,17 @@ class TextModel(tf.Module):
             return tokens.to_tensor(tokenizer.padding_id, shape=[None, source.shape[1]])
 
         def predict(text: Tensor) -> dict[str, Tensor]:
-            batch_size = tf.shape(text)[0]
-            # At least one text, since some ops do not support an empty batch.
-            tokens = shape_buckets.pad_batch(tokenize(text), tf.maximum(batch_size, 1))
+            tokens = tokenize(text)
+            batch_size, length = tf.unstack(tf.shape(tokens))
+            # An empty batch is replaced by a text of padding, since some ops do not
+            # support empty tensors, and some a few tokens only.
+            shortest = tf.where(batch_size > 0, 1, min(max_length, SHORTEST))
+            tokens = shape_buckets.pad_batch(
+                tokens,
+                tf.maximum(batch_size, 1),
+                tf.maximum(length, shortest),
+                tokenizer.padding_id,
+            )
             tokens = tf.ensure_shape(tokens, source.shape)
             output = model(tf.cast(tokens, source.dtype), training=False)[:batch_size]
             if labels is None:

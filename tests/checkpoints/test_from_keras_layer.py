@@ -93,7 +93,7 @@ BLOCK_ARGUMENTS = {
     "normalize_first": True,
 }
 # Function that makes a layer, its options, its inputs and the masks.
-CASES = {
+CASES: dict[str, tuple[Callable[..., keras.layers.Layer], dict[str, Any], Any, Any]] = {
     "attention": (attention, {}, [X, VALUE], ATTENTION_MASKS),
     "separate keys": (attention, {"use_bias": False}, [X, VALUE, KEY], [{}]),
     "attention, all options": (

@@ -82,7 +82,7 @@ def test_oldest_files(tmp_path: pathlib.Path) -> None:
     gpt2(tmp_path, "Model")
     causal = np.tril(np.ones((1, 1, 61, 61), "float32"))
     for i in range(BLOCKS):
-        buffers = {"bias": causal, "masked_bias": np.float32([-1e4])}
+        buffers = {"bias": causal, "masked_bias": np.array([-1e4], "float32")}
         add_tensors(tmp_path, **{f"h.{i}.attn.{k}": v for k, v in buffers.items()})
     new_entries = {"n_inner", "tie_word_embeddings"} | set(VARIANTS["other options"])
     new_entries |= {"scale_attn_weights", "scale_attn_by_inverse_layer_idx"}
@@ -103,7 +103,8 @@ def test_unexpected_tensors_raise(tmp_path: pathlib.Path) -> None:
 def test_dropout(enabled: str | None, tmp_path: pathlib.Path) -> None:
     """Each rate of the config has an effect, and `dropout` overrides all of them."""
     names = "embd_pdrop", "attn_pdrop", "resid_pdrop"
-    gpt2(tmp_path, **{name: 0.5 if name == enabled else 0.0 for name in names})
+    rates: dict[str, Any] = {name: 0.5 * (name == enabled) for name in names}
+    gpt2(tmp_path, **rates)
     assert has_dropout(tmp_path) == (enabled is not None)
     assert not has_dropout(tmp_path, dropout=0.0)
     assert has_dropout(tmp_path, dropout=0.5)

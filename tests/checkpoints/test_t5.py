@@ -86,6 +86,7 @@ def reference_and_model(
     return reference, checkpoints.load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_generated_tokens(reference_and_model: tuple[Any, keras.Model]) -> None:
     assert_same_generated_tokens(*reference_and_model)

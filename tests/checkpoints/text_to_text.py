@@ -34,7 +34,7 @@ def make_reference(
             if hasattr(module, "create_weight"):  # sinusoidal positions are fixed
                 module.weight.copy_(module.create_weight())
         if hasattr(reference, "final_logits_bias"):
-            logits = run_reference(reference, **example_inputs(config)[1])
+            logits = run_reference(reference, "logits", **example_inputs(config)[1])
             reference.final_logits_bias -= torch.tensor(logits.mean(axis=(0, 1)))
             reference.final_logits_bias[0, config.eos_token_id] += 1.5
     reference.save_pretrained(folder)

@@ -68,6 +68,7 @@ def test_equal_logits(normalize_first):
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_equal_losses_over_fifty_steps():
     losses = [losses_of(model) for model in models_with_equal_weights(False)]
     assert np.mean(losses[0][-10:]) < np.mean(losses[0][:10]) - 0.2

@@ -177,6 +177,7 @@ def test_attention_maps(num_token_types):
             assert weights[0].std() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.every_backend
 def test_training_lowers_the_loss():
     """One token in four is replaced by a mask token; in the paper, one in seven."""

@@ -280,17 +280,24 @@ def test_existing_paths_are_unchanged(model, tokenizers, tmp_path, saving):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_overwrite_replaces_the_folder(model, tokenizers, tmp_path, saving):
-    (tmp_path / "there").mkdir()
-    for name in ("old", "saved_model.pb"):
-        (tmp_path / "there" / name).write_text("old")
+@pytest.fixture
+def exported_folder(model, tokenizers, tmp_path, saving):
+    """Return the folder of an earlier export, whose file of ops contains "old"."""
+    path = export(tmp_path / "there", model, tokenizers)
+    (path / "non_core_ops.json").write_text("old")
+    return path
+
+
+def test_overwrite_replaces_the_folder(model, tokenizers, tmp_path, exported_folder):
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("there", "link"):
         path = export(tmp_path / name, model, tokenizers, overwrite=True)
         assert {p.name for p in path.iterdir()} == {
             "saved_model.pb",
             "non_core_ops.json",
+            "keras_attn_files.json",
         }
+        assert json.loads((path / "non_core_ops.json").read_text()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "there"]
 
 
@@ -308,41 +315,28 @@ def test_overwrite_replaces_only_saved_models(
         export("", model, tokenizers, overwrite=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "mine"
     (tmp_path / "empty").mkdir()
-    export(tmp_path / "empty", model, tokenizers, overwrite=True)
+    path = export(tmp_path / "empty", model, tokenizers, overwrite=True)
+    # Neither another SavedModel nor an export with more files is replaced.
+    (path / "thesis.tex").write_text("mine")
+    with pytest.raises(FileExistsError, match="not written.*contains thesis.tex"):
+        export(path, model, tokenizers, overwrite=True)
+    (path / "keras_attn_files.json").unlink()
+    with pytest.raises(FileExistsError, match="saved_model.pb, thesis.tex"):
+        export(path, model, tokenizers, overwrite=True)
+    assert (path / "thesis.tex").read_text() == "mine"
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failure_leaves_no_new_files(model, tokenizers, tmp_path, saving, error):
-    (tmp_path / "there").mkdir()
-    for name in ("old", "saved_model.pb"):
-        (tmp_path / "there" / name).write_text("old")
+def test_a_failure_leaves_no_new_files(
+    model, tokenizers, tmp_path, saving, exported_folder, error
+):
     saving.error = error
     with pytest.raises(type(error)):
         export(tmp_path / "new" / "folders" / "translator", model, tokenizers)
     with pytest.raises(type(error)):
         export(tmp_path / "there", model, tokenizers, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]
-    assert (tmp_path / "there" / "old").read_text() == "old"
-
-
-def test_a_failed_replacement_restores_the_old_folder(
-    model, tokenizers, tmp_path, saving, monkeypatch
-):
-    (tmp_path / "there").mkdir()
-    for name in ("old", "saved_model.pb"):
-        (tmp_path / "there" / name).write_text("old")
-    rename = os.rename
-
-    def failing(source, target):
-        if ".partial-" in str(source):
-            raise OSError("disk gone")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="disk gone"):
-        export(tmp_path / "there", model, tokenizers, overwrite=True)
-    assert [p.name for p in tmp_path.iterdir()] == ["there"]
-    assert (tmp_path / "there" / "old").read_text() == "old"
+    assert (exported_folder / "non_core_ops.json").read_text() == "old"
 
 
 def test_a_path_that_cannot_be_written(model, tokenizers, tmp_path, saving):

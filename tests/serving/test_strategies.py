@@ -70,6 +70,7 @@ def expected(model, tokenizer, strategy, texts):
     return tokenizer.detokenize(results["token_ids"]).numpy(), results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_all_hypotheses_equal_those_of_generate(model, tokenizer, beam, name):
     strategy = STRATEGIES[name]
@@ -88,6 +89,7 @@ def test_all_hypotheses_equal_those_of_generate(model, tokenizer, beam, name):
     np.testing.assert_array_equal(ids["lengths"], results["lengths"])
 
 
+@pytest.mark.slow
 def test_best_hypothesis_is_first_and_blank_texts_have_one(beam):
     results = beam.n_best(tf.constant([*TEXTS, "", " "]))
     scores = results["scores"].numpy()
@@ -96,6 +98,7 @@ def test_best_hypothesis_is_first_and_blank_texts_have_one(beam):
     np.testing.assert_array_equal(scores[-2:], [[0, -np.inf]] * 2)
 
 
+@pytest.mark.slow
 def test_outputs_do_not_depend_on_the_bucket(beam):
     """Padded to (1, 16) alone, and to (8, 32) in a batch with others."""
     batched = beam.n_best(tf.constant([TEXTS[0], *["가" * 17] * 5]))
@@ -104,6 +107,7 @@ def test_outputs_do_not_depend_on_the_bucket(beam):
     np.testing.assert_allclose(batched["scores"][:1], alone["scores"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_empty_batch(beam):
     assert beam([]) == []
     for output in beam.n_best(tf.constant([], tf.string)).values():
@@ -152,6 +156,7 @@ def test_sampling_draws_new_numbers_unless_it_has_a_seed(model, tokenizer):
     np.testing.assert_array_equal(recorded[1], draws)
 
 
+@pytest.mark.slow
 def test_source_of_fixed_length(tokenizer):
     fixed = other_names(tokenizer.vocabulary_size, fixed_length=12)
     free = other_names(tokenizer.vocabulary_size)

@@ -71,6 +71,7 @@ def expected(model, tokenizer):
     return reference(model, tokenizer, PROMPTS)
 
 
+@pytest.mark.slow
 def test_continuations_equal_those_of_generate(generator, expected):
     """All lengths in one batch, the longest prompt truncated to its last tokens."""
     continuations, scores, ids = expected
@@ -83,6 +84,7 @@ def test_continuations_equal_those_of_generate(generator, expected):
     np.testing.assert_allclose(best["score"], scores[:, 0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_prefill_of_different_lengths(generator, expected):
     """The shortest prompt of a batch selects one of three loops."""
     continuations = expected[0]
@@ -91,6 +93,7 @@ def test_prefill_of_different_lengths(generator, expected):
         assert texts == [continuations[i][0].decode() for i in indices]
 
 
+@pytest.mark.slow
 def test_prompts_of_ids(generator, expected, tokenizer):
     """Padded at the end. A prompt of zeros is an empty one."""
     prompts = [prompt_ids(tokenizer, text) for text in PROMPTS]
@@ -127,6 +130,7 @@ def test_unusual_prompts(generator):
     assert np.isfinite(results["score"]).all()
 
 
+@pytest.mark.slow
 def test_prompt_and_continuation_make_one_text(tokenizers):
     """A space between the two belongs to the continuation, in every tokenizer."""
     for kind in ("source", "word", "character", "word piece"):

@@ -16,6 +16,7 @@ def top_level_names(paths: Iterable[str]) -> set[str]:
     return {path.split("/")[0] for path in paths}
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_only_the_last_blocks_and_the_head_are_trained(tmp_path: Path) -> None:
     model = classifier()

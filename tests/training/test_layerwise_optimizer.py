@@ -124,6 +124,7 @@ def test_variables_excluded_from_weight_decay() -> None:
     assert float(array(kernel)[0]) == pytest.approx(1 - 0.1 * 0.5 * 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_fit_save_and_resume(tmp_path: Path) -> None:
     model = classifier()

@@ -38,6 +38,7 @@ def with_adapters(model: keras.Model, seed: int = 5, **kwargs: Any) -> keras.Mod
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.every_backend
 def test_train_save_resume_and_merge(tmp_path: Path) -> None:
     model = classifier()
@@ -171,6 +172,7 @@ def test_attention_passed_to_a_block(names: tuple[str, str], tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_generation_uses_the_current_adapters() -> None:
     model = models.causal_language_model(
         VOCABULARY, num_layers=1, hidden_dim=8, intermediate_dim=8, num_heads=2

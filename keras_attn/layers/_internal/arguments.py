@@ -20,6 +20,7 @@ __all__ = [
     "optional_layer",
     "positive_int",
     "rate",
+    "refuse_ragged",
     "refuse_unsupported",
     "serialize",
     "serialize_weight_options",
@@ -96,6 +97,20 @@ def rate(name: str, value: Any) -> float:
 def _is_real(value: Any) -> bool:
     # A checker takes a value that `isinstance` narrowed to `Real` for incomparable.
     return isinstance(value, numbers.Real)
+
+
+def refuse_ragged(name: str, tensor: Any) -> None:
+    """Raise a ValueError if `tensor` is a ragged tensor of TensorFlow.
+
+    Args:
+        name: description of the tensor, the beginning of the message.
+        tensor: the tensor.
+    """
+    if hasattr(tensor, "nested_row_splits"):
+        raise ValueError(
+            f"{name} must be a dense tensor; `ids.to_tensor()` pads a ragged one with "
+            f"zeros. Received: a ragged tensor of shape {tensor.shape}"
+        )
 
 
 def refuse_unsupported(

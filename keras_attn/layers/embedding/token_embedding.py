@@ -92,6 +92,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             if inputs.shape[-2] == 1 and self._has_plain_logits():
                 return self._logits_of_step(inputs)
             return super().call(inputs, reverse)
+        arguments.refuse_ragged(f"Token ids of layer '{self.name}'", inputs)
         # A traced or symbolic tensor has no values to check.
         values = static_value(inputs)
         if values is not None:

@@ -1,0 +1,55 @@
+"""Files of generation configs."""
+
+import os
+
+import pytest
+
+from keras_attn.decoding import BeamSearch, GenerationConfig
+
+OLD = GenerationConfig(max_new_tokens=3, strategy=BeamSearch(2))
+NEW = GenerationConfig(max_new_tokens=5, end_token_id=(3, 4))
+
+
+@pytest.mark.parametrize("name", ["", "config.json"])
+def test_a_file_is_replaced(tmp_path, name):
+    for config in (OLD, NEW):
+        config.save(tmp_path / name)
+        assert GenerationConfig.load(tmp_path / name) == config
+    (file,) = tmp_path.iterdir()
+    assert file.name == (name or "generation_config.json")
+    other = tmp_path / "other.json"
+    other.touch()
+    assert file.stat().st_mode == other.stat().st_mode
+
+
+def test_a_link_is_not_replaced(tmp_path):
+    OLD.save(tmp_path / "file")
+    (tmp_path / "link").symlink_to("file")
+    NEW.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert GenerationConfig.load(tmp_path / "file") == NEW
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, step, error):
+    OLD.save(tmp_path)
+
+    def fail(*arguments):
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(type(error)) as raised:
+        patch.setattr(os, step, fail)
+        NEW.save(tmp_path)
+    if isinstance(error, OSError):
+        assert "No space). Received: path=" in str(raised.value)
+    assert GenerationConfig.load(tmp_path) == OLD
+    assert [file.name for file in tmp_path.iterdir()] == ["generation_config.json"]
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    with pytest.raises(FileNotFoundError, match="cannot be written.*Received: path="):
+        NEW.save(tmp_path / "missing" / "config.json")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="cannot be written"):
+        NEW.save(tmp_path / "file" / "config.json")
