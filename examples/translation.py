@@ -294,12 +294,8 @@ def export_and_compare(arguments, folder, model, valid_pairs, translate):
     print(f"  {batches[2][1]}\n  {outputs[2][1]}")
 
 
-def main():
-    started = time.monotonic()
-    arguments = parse_arguments()
-    logging.basicConfig(format="%(message)s")
-    keras.utils.set_random_seed(arguments.seed)
-    train_pairs, valid_pairs = read_corpus(arguments)
+def make_run_folder(arguments):
+    """Create and return the folder of a run."""
     # Each combination of settings has its own folder, since only a run with the same
     # settings can be resumed.
     settings = json.dumps(vars(arguments), sort_keys=True)
@@ -307,6 +303,16 @@ def main():
     folder = pathlib.Path(arguments.output) / run
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", f"{settings}\n".encode())
+    return folder
+
+
+def main():
+    started = time.monotonic()
+    arguments = parse_arguments()
+    logging.basicConfig(format="%(message)s")
+    keras.utils.set_random_seed(arguments.seed)
+    train_pairs, valid_pairs = read_corpus(arguments)
+    folder = make_run_folder(arguments)
     state = TrainingState(folder / "state.npz", folder / "curve.jsonl")
     print(f"{len(train_pairs)} training pairs, {len(valid_pairs)} held out; {folder}")
     source_tokenizer, target_tokenizer = (

@@ -28,15 +28,18 @@ def test_public_names():
     assert sorted(internals.__all__) == [
         "Untracked",
         "deferred_initialization",
+        "has_class_weight",
         "implicit_mask",
         "inner_layers",
         "is_decayed",
         "is_functional",
         "is_sharing_objects",
+        "overridden_methods",
         "own_weights",
         "recorded_calls",
         "set_implicit_mask",
         "stored_kernel",
+        "update_variables",
     ]
 
 
@@ -229,3 +232,50 @@ def test_is_decayed():
     bias, kernel = (keras.Variable(0.0, name=name) for name in ("bias", "kernel"))
     assert not internals.is_decayed(optimizer, bias)
     assert internals.is_decayed(optimizer, kernel)
+
+
+@pytest.mark.parametrize("name", ["Adam", "Nadam", "Muon"])
+def test_update_variables_is_a_step_of_the_optimizer(name):
+    values = []
+    for step in ("apply", "update_variables"):
+        optimizer = getattr(keras.optimizers, name)(0.1, weight_decay=0.2)
+        variable = keras.Variable(np.ones((2, 3), "float32"))
+        gradient = keras.ops.ones((2, 3))
+        optimizer.build([variable])
+        if step == "apply":
+            optimizer.apply([gradient])
+        else:
+            internals.update_variables(optimizer, [gradient], [variable])
+        values.append(variable)
+    assert_equal(*values)
+
+
+def test_overridden_methods():
+    class Scaled(keras.optimizers.SGD):
+        def scale_loss(self, loss):
+            return 2 * loss
+
+    assert internals.overridden_methods(keras.optimizers.Nadam()) == []
+    assert internals.overridden_methods(Scaled()) == ["scale_loss"]
+
+
+@pytest.mark.parametrize("method", ["fit", "train_on_batch"])
+def test_has_class_weight(method):
+    recorded = []
+
+    class Recorder(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            recorded.append(internals.has_class_weight())
+            return keras.ops.mean(y_pred, axis=-1)
+
+    x, y = np.ones((2, 3), "float32"), np.array([0, 1])
+    for class_weight in (None, {0: 1.0, 1: 2.0}):
+        functional = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        functional.compile("sgd", Recorder(), run_eagerly=True)
+        recorded.clear()
+        options = {"verbose": 0} if method == "fit" else {}
+        getattr(functional, method)(x, y, class_weight=class_weight, **options)
+        assert recorded[-1] is (class_weight is not None)
+    recorded.clear()
+    functional.evaluate(x, y, verbose=0)
+    assert recorded and not any(recorded)

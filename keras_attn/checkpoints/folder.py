@@ -50,6 +50,7 @@ class Folder:
         path: path of the folder.
         config: contents of `config.json`.
         shapes: dict from the name of each tensor to its shape.
+        dtypes: dict from the name of each tensor to its dtype, such as `"F32"`.
 
     Raises:
         FileNotFoundError: if the folder, the config, the weights or some of the weight
@@ -66,6 +67,7 @@ class Folder:
             )
         self.config: Config = Config(read_json(self.path / CONFIG))
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, str] = {}
         self._locations: dict[str, tuple[pathlib.Path, str]] = {}
         for file, names in self._weight_files().items():
             shapes, stored_names = self._read_header(file)
@@ -153,7 +155,9 @@ class Folder:
             raise FileNotFoundError(f"Expected a weight file. Received: path={path}")
         with _open_safetensors(path) as tensors:
             names = tensors.keys()
-            shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in names}
+            slices = {name: tensors.get_slice(name) for name in names}
+            shapes = {name: tuple(x.get_shape()) for name, x in slices.items()}
+            self.dtypes.update((name, x.get_dtype()) for name, x in slices.items())
             metadata = tensors.metadata() or {}
         stored_names = {
             name: stored_name

@@ -11,9 +11,10 @@ from keras import ops
 
 from keras_attn._keras_internals import deferred_initialization
 from keras_attn._types import DTypeLike, Tensor
+from keras_attn.checkpoints.check_config import check_config
 from keras_attn.checkpoints.families import FAMILIES
 from keras_attn.checkpoints.family import BuildOptions, Family
-from keras_attn.checkpoints.folder import Config, Folder
+from keras_attn.checkpoints.folder import Config, Folder, read_json
 from keras_attn.checkpoints.published_model import PublishedModel
 from keras_attn.checkpoints.sentence_embedding import read_pooling
 from keras_attn.checkpoints.weight_map import Entry, Shapes
@@ -76,6 +77,9 @@ def load(
         - Marian, BART, T5: a dict of `"source"` `(B, S)` and `"target"` `(B, T)`.
         - ViT: a float tensor `(B, height, width, channels)`, named `"image"`.
 
+        `decoding.generate` does not generate the tokens that are words of one token in
+        `bad_words_ids`, unless `banned_token_ids` is passed.
+
         Positions whose id is the config's `pad_token_id` are padding. Causal language
         models do not mask padding: put it at the end, where no token attends to it.
 
@@ -125,6 +129,8 @@ def load(
     overrides = _task_overrides(folder, family, task, saved_task, num_classes)
     overrides = {**family.config_overrides(folder), **overrides}
     config = Config({**folder.config, **overrides})
+    uses_padding = "causal_language_model" not in family.tasks
+    check_config(config, folder.shapes, uses_padding)
     pooling = read_pooling(folder.path) if task == "sentence_embedding" else None
     options = BuildOptions(dropout, use_token_type_ids, pooling)
     with deferred_initialization() as set_initial_value, _default_dtype(dtype):
@@ -134,6 +140,7 @@ def load(
             "task": task,
             "config": dict(config),
             "pooling": pooling,
+            "banned_token_ids": _banned_token_ids(folder),
         }
         model = PublishedModel(
             inputs, outputs, name=name or family.name, published=published
@@ -152,12 +159,34 @@ def load(
 
 def _family(config: Config) -> Family:
     name = config.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(
             f"`model_type` in `config.json` must be one of {sorted(FAMILIES)}. "
             f"Received: model_type={name!r}"
         )
     return FAMILIES[name]
+
+
+def _banned_token_ids(folder: Folder) -> list[int]:
+    """Return the words of one token in `bad_words_ids`.
+
+    They are in `generation_config.json`, in older folders in `config.json`. Marian's
+    padding id is one of them: its logit is larger than all others.
+    """
+    content: dict[str, Any] = folder.config
+    if (folder.path / _GENERATION_CONFIG).is_file():
+        content = read_json(folder.path / _GENERATION_CONFIG)
+    words = content.get("bad_words_ids") or folder.config.get("bad_words_ids") or []
+    is_valid = isinstance(words, list) and all(
+        isinstance(word, list) and all(isinstance(i, int) for i in word)
+        for word in words
+    )
+    if not is_valid:
+        raise ValueError(
+            "`bad_words_ids` must be a list of lists of token ids. "
+            f"Received: bad_words_ids={words!r} in {folder.path}"
+        )
+    return sorted({word[0] for word in words if len(word) == 1})
 
 
 def _task_overrides(
@@ -191,6 +220,9 @@ def _task_overrides(
     return {**overrides, "id2label": labels or {"0": "LABEL_0", "1": "LABEL_1"}}
 
 
+_GENERATION_CONFIG = "generation_config.json"
+# Names of dtypes in safetensors files.
+_FLOATS = ("F64", "F32", "F16", "BF16")
 _Source = tuple[Sequence[str], Entry, Shapes]
 
 
@@ -222,6 +254,7 @@ def _match_tensors(
     sources: dict[str, _Source] = {}
     missing: list[str] = []
     wrong_shape: list[str] = []
+    not_float: list[str] = []
     used: set[str] = set()
     for entry in entries:
         names = [_name_in_folder(name, folder, family) for name in entry.tensors]
@@ -239,6 +272,11 @@ def _match_tensors(
         ]
         if layer in optional_layers and (entry_missing or entry_wrong_shape):
             continue
+        not_float += [
+            f"{name} {folder.dtypes[name]}"
+            for name in names
+            if folder.dtypes.get(name, "F32") not in _FLOATS
+        ]
         missing += entry_missing
         wrong_shape += entry_wrong_shape
         for path in entry.weights:
@@ -247,6 +285,7 @@ def _match_tensors(
     problems = {
         "missing": missing,
         "wrong shape": wrong_shape,
+        "not of a float dtype": not_float,
         "unexpected": unexpected,
     }
     if any(problems.values()):

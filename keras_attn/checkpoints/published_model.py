@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_attn._keras_internals import Untracked
 from keras_attn.models.half_precision import HalfPrecisionModel
 
 __all__ = ["PublishedModel"]
@@ -16,9 +17,12 @@ class PublishedModel(HalfPrecisionModel):
     Args:
         inputs, outputs, name: arguments of `keras.Model`.
         published: dict with `"family"` and `"task"`, their names, `"config"`, the
-            contents of `config.json`, and `"pooling"`, the result of `read_pooling` or
-            None. It is saved with the model.
+            contents of `config.json`, `"pooling"`, the result of `read_pooling` or
+            None, and `"banned_token_ids"`. It is saved with the model.
         **kwargs: further arguments of `keras.Model`.
+
+    Attributes:
+        banned_token_ids: tuple of the ids that `decoding.generate` excludes by default.
     """
 
     def __init__(
@@ -31,12 +35,16 @@ class PublishedModel(HalfPrecisionModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(inputs, outputs, name=name, **kwargs)
-        # A function, because Keras would track and wrap the contents of a dict.
-        self._published = lambda: published
+        # Keras would wrap the contents of a dict.
+        self._published = Untracked(published)
 
     @property
     def published(self) -> dict[str, Any] | None:
-        return self._published()
+        return self._published.value
+
+    @property
+    def banned_token_ids(self) -> tuple[int, ...]:
+        return tuple((self.published or {}).get("banned_token_ids", ()))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "published": self.published}
@@ -48,5 +56,5 @@ class PublishedModel(HalfPrecisionModel):
         config = dict(config)
         published = config.pop("published", None)
         model = super().from_config(config, custom_objects)
-        model._published = lambda: published
+        model._published = Untracked(published)
         return model  # pyright: ignore[reportReturnType]

@@ -101,8 +101,11 @@ def save(
     """
     if not isinstance(model, PublishedModel) or not model.published:
         raise ValueError(
-            "Expected a model returned by `checkpoints.load`; other models cannot be "
-            f"saved in the format of published models. Received: model={model}"
+            "Expected a model returned by `checkpoints.load`; other models, such as a "
+            "clone by `keras.models.clone_model`, cannot be saved in the format of "
+            "published models. To save the weights of a clone, copy them to the "
+            "original with `original.set_weights(clone.get_weights())`. "
+            f"Received: model={model}"
         )
     path = _atomic_folder.check_path(path, overwrite, _KIND)
     copied_files = []

@@ -55,7 +55,8 @@ class GenerationConfig:
             object of `keras_hub.samplers`.
         prefix: ints `(F,)` or `(B, F)`, the tokens that each generated sequence begins
             with; shorter ones are padded at the end.
-        banned_token_ids: ints, tokens that are never generated.
+        banned_token_ids: ints, tokens that are never generated. Default: those of a
+            published model, see `checkpoints.load`.
         target: name of the target input, see `step_model`.
         output: name of the output that holds the logits, see `step_model`.
 
@@ -83,7 +84,7 @@ class GenerationConfig:
     padding_id: int | None = None
     strategy: Any = None
     prefix: Any = None
-    banned_token_ids: Any = ()
+    banned_token_ids: Any = None
     target: str | None = None
     output: str | None = None
 
@@ -150,7 +151,8 @@ class GenerationConfig:
         """Read a config that `save` has written, or that of a published model.
 
         Of the `generation_config.json` of a published model, the token ids and the
-        numbers of new tokens are read; its search settings (`do_sample`, `num_beams`,
+        numbers of new tokens are read, and of `bad_words_ids` the words of one token;
+        its search settings (`do_sample`, `num_beams`,
         ...) are not: pass `strategy=`.
 
         Args:
@@ -211,6 +213,10 @@ def _published_fields(content: Mapping[str, Any]) -> dict[str, Any]:
         values = [content[n] for n in names if content.get(n) is not None]
         if values:
             fields[field] = values[0]
+    words = content.get("bad_words_ids") or ()
+    single = [word[0] for word in words if len(word) == 1]
+    if single:
+        fields["banned_token_ids"] = [*fields.get("banned_token_ids", ()), *single]
     return fields
 
 

@@ -53,7 +53,8 @@ def generate(
             tokens.
         prefix: ints `(F,)` or `(B, F)`, the tokens that each generated sequence begins
             with; shorter ones are padded at the end.
-        banned_token_ids: ints, tokens that are never generated.
+        banned_token_ids: ints, tokens that are never generated. Default: those of a
+            published model, see `checkpoints.load`.
         padding_id: int, the id of padding in prompts, prefixes and results. Default:
             the id that the model masks, see `GenerationConfig`.
         target: name of the target input, see `step_model`.

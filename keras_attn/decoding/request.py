@@ -72,6 +72,9 @@ class Request:
         self._cache = cache
         strategy = config.get_strategy()
         num_logits: Any = self.model.outputs[0].shape[-1]
+        if config.banned_token_ids is None:
+            published: Any = getattr(model, "banned_token_ids", ())
+            config = config.update(banned_token_ids=published)
         constraints = _constraints(config, num_logits)
         inputs = _needed_inputs(model, self.model, inputs)
         num_ids: Any = cache.vocabulary_sizes.get(self.target, num_logits)

@@ -129,7 +129,7 @@ def test_outputs(case: str) -> None:
     keras_layer, layer = make_layers(case)
     _, _, inputs, masks = CASES[case]
     for mask in masks:
-        keras_mask = mask
+        keras_mask: dict[str, Any] = mask
         if isinstance(layer, layers.MultiHeadAttention):
             keras_mask = {KERAS_NAMES.get(name, name): m for name, m in mask.items()}
         assert_close(layer(*inputs, **mask), keras_layer(*inputs, **keras_mask))

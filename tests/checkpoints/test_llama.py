@@ -91,6 +91,7 @@ def test_hidden_states(name: str, tmp_path: pathlib.Path) -> None:
     check_outputs(make_model(name, tmp_path, "Model"), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("name", ["Llama, llama3", "Mistral", "Qwen2", "Qwen3"])
 def test_greedy_tokens(name: str, tmp_path: pathlib.Path) -> None:

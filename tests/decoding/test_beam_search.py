@@ -119,6 +119,7 @@ def every_kind_of_cache():
     return fill_weights(keras.Model({"target": target}, x), seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.every_backend
 def test_scores_are_those_of_the_whole_model():
     """Each hypothesis has its own past, and what is fed of a longer prompt."""
@@ -170,6 +171,7 @@ def test_one_beam_is_greedy_search(translator, alpha):
     )
 
 
+@pytest.mark.slow
 def test_more_beams_find_no_worse_ones(translator):
     source = np.random.default_rng(6).integers(1, stacked_models.V, (20, 5))
     options = {"start_token_id": 2, "max_new_tokens": 12}
@@ -227,6 +229,7 @@ def test_where_there_are_fewer_hypotheses_than_asked_for():
     assert not found["token_ids"][:, VOCABULARY:].any()
 
 
+@pytest.mark.slow
 def test_xla_finds_the_same(translator):
     source = np.random.default_rng(8).integers(1, stacked_models.V, (3, 5))
     options = {"start_token_id": 2, "max_new_tokens": 8}

@@ -29,6 +29,7 @@ def strategy(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_prompts_of_different_lengths_are_continued_as_if_alone(
     language_model, strategy
 ):
@@ -44,6 +45,7 @@ def test_prompts_of_different_lengths_are_continued_as_if_alone(
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_prompts_of_different_lengths_beside_a_source(translator):
     source = np.random.default_rng(5).integers(1, V, (4, 5)).astype("int32")
@@ -80,6 +82,7 @@ def test_no_row_ends_before_its_minimum_length(language_model, strategy, ends):
     assert not np.isin(found["token_ids"][:, :, :3], ends).any()
 
 
+@pytest.mark.slow
 def test_banned_tokens_are_never_generated(language_model, strategy):
     free = found_by(language_model, {"target": PROMPTS}, strategy)
     banned = sorted(set(free["token_ids"].flat) - {0, END})[:3]

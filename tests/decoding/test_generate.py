@@ -66,6 +66,7 @@ def test_a_row_does_not_depend_on_its_batch(translator):
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("strategy", [GreedySearch(), BeamSearch(2)])
 def test_no_rows_give_no_rows(translator, language_model, strategy):
@@ -81,6 +82,7 @@ def test_no_rows_give_no_rows(translator, language_model, strategy):
             assert found["alignment"].shape == (0, 1, LENGTH, SOURCE.shape[1])
 
 
+@pytest.mark.slow
 def test_xla_finds_the_same(translator):
     found = found_by(translator, {"source": SOURCE}, jit_compile=True)
     expected = found_by(translator, {"source": SOURCE})
@@ -97,6 +99,7 @@ def test_a_prompt(language_model):
     assert_same(found, naive_search.greedy(language_model, {}, prompt, END, 9))
 
 
+@pytest.mark.slow
 def test_a_prompt_beside_a_source(translator):
     prompt = np.random.default_rng(2).integers(4, V, (6, 2)).astype("int32")
     found = found_by(translator, {"source": SOURCE, "target": prompt}, max_new_tokens=5)
@@ -188,6 +191,7 @@ def test_a_single_input_comes_bare_or_in_a_dict():
         np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
 
 
+@pytest.mark.slow
 def test_a_model_trained_further_is_used_as_it_is_now():
     model = stacked_models.lively_translator()
     weights = model.get_weights()
@@ -211,6 +215,7 @@ def test_a_model_trained_further_is_used_as_it_is_now():
     assert _traces(loop) == traces
 
 
+@pytest.mark.slow
 def test_adapters_added_later_are_used():
     """They are other variables, which an earlier trace does not know."""
     model = stacked_models.lively_translator()

@@ -51,6 +51,7 @@ def test_frequencies():
     assert (drawn[:, 0, :-1] != drawn[:, 0, 1:]).any(axis=0).all()
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_and_a_sampler_goes_on(language_model):
     sampler = samplers.TopPSampler(p=0.9, seed=7)
     first, second = (token_ids(language_model, sampler) for _ in range(2))

@@ -66,6 +66,7 @@ def asked(relabel=lambda values: values):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["greedy", "sampling", pytest.param("beam", marks=pytest.mark.on_pytorch)],
@@ -87,6 +88,7 @@ def test_equal_to_the_model_with_relabelled_ids(models, name):
         np.testing.assert_allclose(found[key], expected[key], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_tokens_as_they_come(models):
     expected = [*stream(models[0], **asked())]
     found = [*stream(models[1], **asked(relabelled))]  # it masks that padding
@@ -120,6 +122,7 @@ def test_ragged_ids_are_filled_up(models):
     np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
 
 
+@pytest.mark.slow
 def test_each_input_is_filled_up_with_what_is_masked_in_it():
     tf = pytest.importorskip("tensorflow")
     if keras.backend.backend() != "tensorflow":
@@ -175,6 +178,7 @@ def prompts_of_known_lengths():
         yield tf.ragged.constant(rows, tf.int32), rows
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_where_nothing_is_masked_prompts_that_tell_their_length_have_no_padding():
     target = ids("target")

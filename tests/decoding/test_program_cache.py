@@ -33,6 +33,7 @@ def generate(model, length, seed=0, batch_size=1):
     )
 
 
+@pytest.mark.slow
 def test_prompt_lengths_share_step_models():
     model = language_model()
     generate(model, 2)
@@ -51,6 +52,7 @@ def test_seeds_share_a_program():
     assert len(tokens) > 1
 
 
+@pytest.mark.slow
 def test_old_programs_are_freed(monkeypatch):
     monkeypatch.setattr(request, "_MAX_PROGRAMS", 2)
     model = language_model()
@@ -66,6 +68,7 @@ def test_old_programs_are_freed(monkeypatch):
     assert first() is None
 
 
+@pytest.mark.slow
 def test_everything_is_freed_with_the_model():
     model = language_model()
     generate(model, 2)
@@ -75,6 +78,7 @@ def test_everything_is_freed_with_the_model():
     assert [reference() for reference in kept] == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.every_backend
 def test_a_forced_kernel_does_not_change_the_tokens():
     model = fill_weights(language_model())

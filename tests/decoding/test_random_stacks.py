@@ -18,6 +18,7 @@ from keras_attn import layers
 from keras_attn.decoding import step_model
 
 V, LENGTH, SOURCE, BATCH = 11, 6, 4, 2
+TOLERANCE = 1e-4  # A normalization of two channels enlarges rounding errors.
 
 
 def decoder(draw, x, context):
@@ -222,14 +223,16 @@ def difference(model, step, sizes, seed):
     return np.abs(found - expected).max() / max(1.0, np.abs(expected).max())
 
 
+@pytest.mark.slow
 @draws
 @hypothesis.given(strategies.data(), cuts(), SEEDS)
 def test_cached_equals_uncached(data, sizes, seed):
     # In the test, since layers draw random numbers and strategies must not.
     model = stack(data.draw)
-    assert difference(model, step_model(model, LENGTH), sizes, seed) < 1e-5
+    assert difference(model, step_model(model, LENGTH), sizes, seed) < TOLERANCE
 
 
+@pytest.mark.slow
 @draws
 @hypothesis.given(strategies.data(), cuts(), SEEDS)
 def test_mixed_positions_are_refused(data, sizes, seed):
@@ -241,4 +244,4 @@ def test_mixed_positions_are_refused(data, sizes, seed):
         return
     # Accepted, thus right: also if the gate opens.
     fill_weights(model, seed)
-    assert difference(model, step, sizes, seed) < 1e-5
+    assert difference(model, step, sizes, seed) < TOLERANCE

@@ -19,6 +19,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("case", CASES)
 def test_the_tokens_are_those_of_generate(language_model, case):
@@ -38,6 +39,7 @@ def test_the_tokens_are_those_of_generate(language_model, case):
         np.testing.assert_array_equal(tokens[tokens > 0], whole[whole > 0])
 
 
+@pytest.mark.slow
 def test_each_token_comes_before_the_next_is_thought_of(translator):
     source = np.array([[3, 4, 5]], "int32")
     arguments = dict(start_token_id=2, end_token_id=None, max_new_tokens=10**4)

@@ -12,6 +12,7 @@ END, LENGTH = 3, 5
 SOURCE = np.array([[3, 4, 5, 6], [6, 7, 0, 0], [8, 9, 4, 0], [5, 0, 0, 0]], "int32")
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("has_prompt", [False, True])
 def test_rows_of_the_last_cross_attention(translator, has_prompt):

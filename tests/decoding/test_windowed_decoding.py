@@ -166,6 +166,7 @@ PROMPT = np.array([[3, 4], [5, 6], [9, 1]], "int32")
 NEW = 11  # several times the window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt_length", [1, 2, 7])
 def test_greedy_search(prompt_length):
     prompt = np.random.default_rng(0).integers(1, 13, (3, prompt_length), "int32")
@@ -193,6 +194,7 @@ def naive_beams(full, prompt, beams):
     return rows[:, len(prompt) :], scores
 
 
+@pytest.mark.slow
 def test_beam_search():
     full = language_model()
     found = decoding.generate(
@@ -207,6 +209,7 @@ def test_beam_search():
         assert_close(array(found["scores"])[row], scores, 1e-4)
 
 
+@pytest.mark.slow
 def test_segments_beside_the_target():
     target, segments = ids("target"), ids("segments")
     x = embed(target)

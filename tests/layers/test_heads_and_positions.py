@@ -337,6 +337,8 @@ def tables(model):
     return [weight for weight in model.weights if weight.path.endswith("table")]
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize("in_blocks", [False, True])
 def test_a_shared_table_stays_shared_in_a_file(in_blocks, tmp_path):
     model = sharing_model(in_blocks)

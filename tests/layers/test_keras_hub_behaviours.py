@@ -110,6 +110,7 @@ def test_position_layers(name):
     check_layer(lambda **kw: layer_class(**arguments, **kw), (x,), trainable, 0)
 
 
+@pytest.mark.slow
 def test_a_compiled_training_step():
     """With XLA, as theirs; pre- and post-norm in one model."""
     source, target = keras.Input((4, 6)), keras.Input((4, 6))

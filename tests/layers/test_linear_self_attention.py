@@ -219,6 +219,7 @@ def log_probabilities(model, tokens):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_greedy_tokens_are_those_without_a_cache():
     model, room = language_model(), 10
     prompts = np.array([[START, 5, 0], [START, 7, 4], [START, 11, 0]])
@@ -235,6 +236,7 @@ def test_greedy_tokens_are_those_without_a_cache():
         tokens[rows, last + 1] = best
 
 
+@pytest.mark.slow
 def test_states_follow_the_hypotheses_of_a_beam_search():
     """The score of what was found is what the whole model gives for it."""
     model = language_model()

@@ -10,6 +10,8 @@ import pytest
 from harness import CASES
 from tensors import array, fill_weights
 
+pytestmark = [pytest.mark.slow, pytest.mark.subprocess]
+
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):

@@ -74,6 +74,7 @@ quantizes = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_is_near():
     model, layer = self_attention_model()
@@ -85,6 +86,7 @@ def test_int8_is_near():
     assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_of_a_block():
     source = keras.Input((None, WIDTH), name="source")

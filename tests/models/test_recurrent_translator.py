@@ -70,6 +70,7 @@ def exhaustive_search(model, source, count):
     return sorted(zip(scores, sequences), reverse=True)[:count]
 
 
+@pytest.mark.slow
 def test_beam_search_finds_the_best_sequences(model):
     outputs = generated(model, SOURCE, BeamSearch(V**3, 0.0, num_return_sequences=3))
     for i, source in enumerate(SOURCE):
@@ -86,6 +87,7 @@ def greedy(model):
     return generated(model, SOURCE, GreedySearch(), return_alignment=has_scores)
 
 
+@pytest.mark.slow
 def test_one_beam_is_greedy_and_batch_elements_are_independent(model, greedy):
     beam = generated(model, SOURCE, BeamSearch(1))
     np.testing.assert_array_equal(beam["token_ids"], greedy["token_ids"])
@@ -171,6 +173,7 @@ def test_bad_arguments(arguments, message):
         models.recurrent_translator(V, **arguments)
 
 
+@pytest.mark.slow
 def test_half_precision():
     model = models.recurrent_translator(V, hidden_dim=8, dtype="mixed_bfloat16")
     outputs = generated(model, SOURCE, BeamSearch(2))

@@ -132,6 +132,7 @@ def test_saved_and_loaded(models, tmp_path, pooling):
     assert loaded.name == "vision_transformer"
 
 
+@pytest.mark.slow
 @pytest.mark.every_backend
 def test_training_lowers_the_loss():
     keras.utils.set_random_seed(0)

@@ -1,5 +1,9 @@
 """Outputs and gradients of the attention kernels, compared for many features."""
 
+# Unpacked sequences, results of several types and invalid arguments.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false
+
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -160,6 +164,7 @@ def test_blockwise_equals_full_for_every_mask(mask: str, features: str) -> None:
     compare(mask(), FEATURES[features], random_arrays(length, FEATURES[features]))
 
 
+@pytest.mark.slow
 @hypothesis.settings(
     max_examples=8,
     deadline=None,
@@ -255,6 +260,7 @@ def test_dropout_rate_and_same_mask_in_the_gradient() -> None:
     assert_close(value_gradient[0, :, 0, 0], dropped[0, :, 0].sum(axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_unknown_lengths(jit_compile: bool) -> None:
     if keras.backend.backend() != "tensorflow":

@@ -1,5 +1,8 @@
 """Updates of fixed-size buffers, compared with NumPy slices."""
 
+# Unpacked sequences, results of several types and invalid arguments.
+# pyright: reportCallIssue=false
+
 from typing import Any
 
 import keras

@@ -1,5 +1,9 @@
 """`dot_product_attention` compared with NumPy, for random shapes and masks."""
 
+# Unpacked sequences, results of several types and invalid arguments.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportOperatorIssue=false
+
 from typing import Any
 
 import hypothesis

@@ -1,5 +1,9 @@
 """Masks: joined in any order, evaluated over any span."""
 
+# Unpacked sequences, results of several types and invalid arguments.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false
+
 from collections.abc import Callable
 from typing import Any
 

@@ -40,7 +40,7 @@ def rotate_complex(
     interleaved: bool = False,
 ) -> np.ndarray:
     """Multiply pairs of features, as complex numbers, by `exp(i * angle)`."""
-    dim = dim or x.shape[-1]
+    dim = int(dim or x.shape[-1])
     x = np.array(x, "float64")
     first = np.arange(dim // 2)
     first, second = first, first + dim // 2
@@ -132,7 +132,7 @@ def transformers() -> types.SimpleNamespace:
 def llama_config(
     transformers: types.SimpleNamespace,
     width: int,
-    scaling: dict[str, Any] | None,
+    scaling: dict[str, Any],
     wavelength: float = 10000.0,
 ) -> Any:
     return transformers.LlamaConfig(

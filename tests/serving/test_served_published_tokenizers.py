@@ -93,6 +93,7 @@ def test_translations_equal_those_of_each_text_alone(
     assert min(lengths) < LENGTH, "some hypotheses must be padded"
 
 
+@pytest.mark.slow
 def test_a_source_begins_with_the_source_start_id(pair, translator):
     source, target = pair
     with_start = MarianTokenizer.from_config(source.get_config())

@@ -157,6 +157,7 @@ def test_prompt_and_continuation_make_one_text(tokenizers):
         assert generator([""]) == [text]
 
 
+@pytest.mark.slow
 def test_learned_positions_limit_the_prompt(tokenizers):
     tokenizer = tokenizers["character"]
     model = language_model(tokenizer.vocabulary_size, max_length=12)

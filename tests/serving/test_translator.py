@@ -48,6 +48,7 @@ def reference(model, tokenizers, texts):
     return [text.decode() for text in texts.numpy()], results["scores"][:, 0].numpy()
 
 
+@pytest.mark.slow
 def test_translations_equal_those_of_generate(translator, model, tokenizers):
     texts = [*KOREAN, "나", KOREAN[0] * 20]
     expected, scores = reference(model, tokenizers, texts)
@@ -94,6 +95,7 @@ def test_a_text_is_truncated_to_its_first_tokens(translator, tokenizers):
     )
 
 
+@pytest.mark.slow
 def test_the_current_weights_are_used(tokenizers):
     sizes = [tokenizers[name].vocabulary_size for name in ("source", "target")]
     model = make(*sizes)
@@ -122,6 +124,7 @@ def test_a_tokenizer_that_does_not_fit_the_model(tokenizers):
             Translator(make(*sizes), source, target)
 
 
+@pytest.mark.slow
 def test_a_source_is_truncated_to_the_learned_positions(tokenizers):
     tokenizer = tokenizers["word"]
     source = keras.Input((None,), dtype="int32", name="source")

@@ -112,6 +112,7 @@ def test_inert_normalizer_equals_the_output_of_the_trainer(tmp_path):
     assert _inert_normalizer()[6:] in model.getvalue()
 
 
+@pytest.mark.slow
 def test_quiet(capfd):
     for _ in range(7):
         tokenizer = SentencePieceTokenizer.train(SENTENCES, 320)

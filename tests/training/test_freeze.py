@@ -45,6 +45,7 @@ def test_number_of_trainable_blocks(count: int) -> None:
     assert len(model.trainable_weights) == len(model.weights)
 
 
+@pytest.mark.slow
 def test_compiled_functions_are_reset() -> None:
     model = compiled(classifier())
     fitted(model)

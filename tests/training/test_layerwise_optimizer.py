@@ -46,6 +46,8 @@ OPTIMIZERS = {
         rate(1), weight_decay=0.3, gradient_accumulation_steps=2
     ),
     "scaled": lambda rate: keras.optimizers.RMSprop(rate(1), loss_scale_factor=8.0),
+    "nadam": lambda rate: keras.optimizers.Nadam(rate(1), weight_decay=0.3),
+    "muon": lambda rate: keras.optimizers.Muon(rate(1), adam_weight_decay=0.3),
 }
 
 
@@ -92,6 +94,60 @@ def test_updates_equal_one_optimizer_per_variable(
                 array(variable), array(other), rtol=2e-5, atol=1e-6
             )
     assert np.array_equal(array(actual[2]), normal(3, 2, seed=2))
+
+
+ALL_OPTIMIZERS = [
+    *("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax"),
+    *("Adafactor", "Ftrl", "Lamb", "Lion", "Muon", "Nadam", "ScheduleFreeAdamW"),
+]
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", ALL_OPTIMIZERS)
+def test_equal_rates_are_the_optimizer_itself(name: str) -> None:
+    def updated(wrap: Callable[[keras.optimizers.Optimizer], Any]) -> np.ndarray:
+        optimizer = wrap(getattr(keras.optimizers, name)(0.05, weight_decay=0.1))
+        trained = variables()
+        optimizer.build(trained)
+        for step in range(4):
+            gradients = [
+                keras.ops.convert_to_tensor(normal(3, 2, seed=10 * step + i))
+                for i in range(len(FACTORS))
+            ]
+            optimizer.apply(gradients)
+        return np.stack([array(variable) for variable in trained])
+
+    bare = updated(lambda optimizer: optimizer)
+    assert np.isfinite(bare).all()
+    for factors in ({}, {"a/": 1.0, "b/": 1}):
+        wrapped = updated(lambda x, f=factors: LayerwiseOptimizer(x, f))
+        np.testing.assert_allclose(wrapped, bare, rtol=1e-6, atol=1e-7)
+
+
+def test_constraints_are_applied_once() -> None:
+    def updated(wrap: Callable[[keras.optimizers.Optimizer], Any]) -> np.ndarray:
+        with keras.name_scope("a"):
+            variable = keras.Variable(normal(3, 2), name="weight")
+        variable.constraint = keras.constraints.MinMaxNorm(0.1, 0.2, rate=0.5)
+        wrap(keras.optimizers.SGD(0.1)).apply([keras.ops.ones((3, 2))], [variable])
+        return array(variable)
+
+    wrapped = updated(lambda x: LayerwiseOptimizer(x, {"a/": 1.0}))
+    np.testing.assert_allclose(wrapped, updated(lambda x: x), rtol=1e-6)
+
+
+def test_optimizers_that_override_other_steps_raise() -> None:
+    class Centralized(keras.optimizers.SGD):
+        def _clip_gradients(self, grads: Any) -> Any:
+            return [g - keras.ops.mean(g) for g in grads]
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+            super().apply(grads, trainable_variables)
+
+    with pytest.raises(
+        ValueError, match=r"Centralized, which overrides \['apply', '_clip_gradients'\]"
+    ):
+        LayerwiseOptimizer(Centralized(0.1), {})
 
 
 def test_global_norm_is_over_all_gradients() -> None:

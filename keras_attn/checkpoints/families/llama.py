@@ -113,6 +113,7 @@ def _build(
 def _position(config: Config) -> layers.RotaryPositionEmbedding:
     """Return the rotary position embedding that an older or newer config describes."""
     scaling = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    scaling.pop("finetuned", None)  # a note, without effect in `transformers`
     wavelength = scaling.pop("rope_theta", config.get("rope_theta", 10000.0))
     if scaling.get("rope_type", scaling.get("type")) in ("yarn", "llama3"):
         key = "original_max_position_embeddings"

@@ -78,6 +78,16 @@ def _attention(
     )
 
 
+def _wide_dtype() -> str | None:
+    """Return the dtype of the sums of the blocks, None for the default.
+
+    In published models they exceed the largest float16 number. `transformers` keeps
+    them in float32, too.
+    """
+    is_float16 = keras.config.dtype_policy().compute_dtype == "float16"
+    return "float32" if is_float16 else None
+
+
 def _block(
     config: Config,
     options: BuildOptions,
@@ -103,6 +113,7 @@ def _block(
             dropout=dropout,
             use_bias=False,
             gated=gated,
+            dtype=_wide_dtype(),
             name="feed_forward",
         ),
     }
@@ -117,6 +128,7 @@ def _block(
         layer_norm_epsilon=config["layer_norm_epsilon"],
         normalize_first=True,
         normalization="rms_norm",
+        dtype=_wide_dtype(),
         name=f"{stack}_{i}",
         **parts,
     )
@@ -144,7 +156,9 @@ def _apply_stack(
     x = keras.layers.Dropout(dropout, name=f"{stack}_embedding_dropout")(x)
     for i in range(_num_blocks(config, stack)):
         x = _block(config, options, stack, i, position)(x, *encoded, **masks)
-    x = keras.layers.RMSNormalization(epsilon=epsilon, name=f"{stack}_norm")(x)
+    x = keras.layers.RMSNormalization(
+        epsilon=epsilon, dtype=_wide_dtype(), name=f"{stack}_norm"
+    )(x)
     return keras.layers.Dropout(dropout, name=f"{stack}_dropout")(x)
 
 

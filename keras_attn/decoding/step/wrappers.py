@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn._keras_internals import Untracked
 from keras_attn._types import Tensor
 
 __all__ = ["AlignedSlice", "CachedCall", "ProjectContext", "SetMask"]
@@ -69,13 +70,27 @@ class CachedCall(keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
+    def __call__(self, inputs: dict[str, Any], **kwargs: Any) -> Any:
+        # Keras casts all inputs to the dtype of the layer. Its parts, whose cache and
+        # context these are, can have another one.
+        stored = {n: x for n, x in inputs.items() if n in ("cache", "context")}
+        self._dtypes = Untracked(
+            keras.tree.map_structure(
+                lambda x: keras.backend.standardize_dtype(x.dtype), stored
+            )
+        )
+        return super().__call__(inputs, **kwargs)
+
     def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
         arguments = {**inputs["arguments"], **self.options}
-        if "context" in inputs:
-            arguments["projected_context"] = inputs["context"]
+        dtypes = self._dtypes.value
+        stored = {name: inputs[name] for name in dtypes}
+        stored = keras.tree.map_structure(ops.cast, stored, dtypes)
+        if "context" in stored:
+            arguments["projected_context"] = stored["context"]
         try:
             outputs, cache = self.layer.cached_call(
-                arguments, inputs.get("cache", {}), inputs["index"]
+                arguments, stored.get("cache", {}), inputs["index"]
             )
         except ValueError as error:
             raise ValueError(

@@ -196,7 +196,7 @@ def dot_product_attention(
     if any(isinstance(size, int) and size == 0 for size in sizes):
         return _empty(query, value, num_keys, return_weights)
     bias = None if bias is None else as_bias(bias)
-    if not heads_first:
+    if mask is not None and not heads_first:
         key, value = zero_padding(key, value, mask)
     if kernel == "fused":
         if heads_first:

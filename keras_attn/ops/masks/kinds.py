@@ -74,8 +74,8 @@ class Mask(PositionFunction):
         """Whether the mask may leave a query without any key to attend to."""
         return True
 
-    def __and__(self, other: "Mask | None") -> "Mask | None":
-        return join(self, other)
+    def __and__(self, other: "Mask | None") -> "Mask":
+        return join(self, other)  # pyright: ignore[reportReturnType]
 
     __rand__ = __and__
 
