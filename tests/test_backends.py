@@ -29,9 +29,12 @@ LAYERS = [
     "layers/test_single_attention.py",
     "layers/test_recurrent_layers.py",
     "layers/test_block_variants.py",
+    "layers/test_quantized_layers.py",
+    "layers/test_mask_arguments.py",
 ]
 TRAINING = [
     "training/test_freeze.py",
+    "training/test_class_weight.py",
     "training/test_layerwise_optimizer.py",
     "training/test_lora.py",
 ]

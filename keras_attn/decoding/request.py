@@ -72,10 +72,7 @@ class Request:
         self._cache = cache
         strategy = config.get_strategy()
         num_logits: Any = self.model.outputs[0].shape[-1]
-        if config.banned_token_ids is None:
-            published: Any = getattr(model, "banned_token_ids", ())
-            config = config.update(banned_token_ids=published)
-        constraints = _constraints(config, num_logits)
+        constraints = _constraints(config, model, num_logits)
         inputs = _needed_inputs(model, self.model, inputs)
         num_ids: Any = cache.vocabulary_sizes.get(self.target, num_logits)
         paddings = _Padding(config.padding_id, cache, self.target, num_ids, inputs)
@@ -290,11 +287,16 @@ def _check_positions(
         )
 
 
-def _constraints(config: GenerationConfig, num_logits: int) -> TokenConstraints:
+def _constraints(
+    config: GenerationConfig, model: keras.Model, num_logits: int
+) -> TokenConstraints:
     """Return the constraints of a configuration; raise a ValueError for wrong ids."""
+    banned_token_ids: Any = config.banned_token_ids
+    if banned_token_ids is None:
+        banned_token_ids = getattr(model, "banned_token_ids", ())
     end_token_id = () if config.end_token_id is None else config.end_token_id
     end_token_ids = np.ravel(end_token_id)
-    banned_token_ids = np.ravel(config.banned_token_ids)
+    banned_token_ids = np.ravel(banned_token_ids)
     check_ids(end_token_ids, num_logits, "`end_token_id`", "end_token_id")
     check_ids(banned_token_ids, num_logits, "`banned_token_ids`", "banned_token_id")
     end_token_ids = tuple(end_token_ids.astype(int).tolist())

@@ -27,7 +27,7 @@ def write(
     module: tf.Module,
     path: pathlib.Path,
     signatures: Mapping[str, Any],
-    overwrite: bool,
+    overwrite: bool = False,
 ) -> None:
     """Save a module under `path`.
 

@@ -48,7 +48,6 @@ MODELS: dict[str, Callable[[], tuple[keras.Model, Any]]] = {
         of_layer(layers.FeedForward(12, "silu", gated=True)),
         normal(2, 5, 8),
     ),
-    "shared": lambda: (with_shared_attention(), normal(2, 5, 8)),
     "language model": lambda: (models.causal_language_model(11, **SMALL), IDS),
     "translator": lambda: (
         models.transformer_translator(11, **SMALL),
@@ -71,6 +70,9 @@ def dtypes(model: keras.Model) -> list[str]:
     return [str(weight.dtype) for weight in model.weights]
 
 
+# Keras warns of each embedding that it leaves in float32.
+@pytest.mark.filterwarnings("ignore:Invalid quantization mode")
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 @pytest.mark.parametrize(
     "name",
@@ -99,6 +101,7 @@ def test_a_loaded_quantized_model_has_the_same_numbers(
     np.testing.assert_array_equal(array(again(inputs)), expected)
 
 
+@pytest.mark.slow
 def test_block_size_and_quantizers_are_saved(tmp_path: Path) -> None:
     for config in (
         keras.quantizers.Int4QuantizationConfig(block_size=4),
@@ -113,6 +116,7 @@ def test_block_size_and_quantizers_are_saved(tmp_path: Path) -> None:
         assert dtypes(loaded) == dtypes(model)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_not_quantized_stays_so(tmp_path: Path) -> None:
     model = fill_weights(of_layer(layers.TransformerEncoder(12, 2)))
     model.quantize("int8", filters=lambda layer: layer.name != "query")
@@ -122,6 +126,7 @@ def test_a_part_that_is_not_quantized_stays_so(tmp_path: Path) -> None:
     assert dtypes(loaded) == dtypes(model)
 
 
+@pytest.mark.slow
 def test_training_in_float8_continues(tmp_path: Path) -> None:
     model = fill_weights(of_layer(layers.TransformerEncoder(12, 2)))
     model.quantize("float8")
@@ -133,3 +138,11 @@ def test_training_in_float8_continues(tmp_path: Path) -> None:
         each.fit(x, x, verbose=0, shuffle=False)
     for weight, other in zip(loaded.weights, model.weights):
         np.testing.assert_allclose(array(weight), array(other), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_quantized_part_of_two_blocks_cannot_be_loaded(tmp_path: Path) -> None:
+    model = fill_weights(with_shared_attention())
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="could not be loaded"):
+        saved_and_loaded(model, tmp_path)

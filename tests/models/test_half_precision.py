@@ -131,6 +131,7 @@ def fitted(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> float:
     return float(np.mean([(a != b).mean() for a, b in zip(after, before)]))
 
 
+@pytest.mark.slow
 @pytest.mark.on_pytorch
 def test_training_in_bfloat16_warns(folder: Path) -> None:
     def make(dtype: str) -> keras.Model:
