@@ -33,7 +33,6 @@ LAYERS = [
     "layers/test_mask_arguments.py",
 ]
 TRAINING = [
-    "training/test_class_weight.py",
     "training/test_freeze.py",
     "training/test_class_weight.py",
     "training/test_layerwise_optimizer.py",
