@@ -47,10 +47,10 @@ class GenerationConfig:
         end_token_id: int or ints, the tokens that end a sequence. None: all sequences
             get `max_new_tokens` tokens.
         padding_id: int, the id of padding in prompts, prefixes and results. The first
-            token of a prompt is never padding. Default: the id that the model masks; if
-            it masks none, as published language models, 0, except that prompts whose
-            lengths are known (ragged ids, lists of different lengths, a single prompt)
-            have no padding, and a 0 at their end is a token.
+            token of a prompt is never padding. Default: the padding id of the model's
+            implicit mask. A model without one (such as a published language model) uses
+            0, but only for padded batches: a single prompt, ragged ids and lists of
+            different lengths have no padding, so that a 0 at their end is a token.
         strategy: a `GreedySearch` (default), `BeamSearch` or `Sampling`, or a sampler
             object of `keras_hub.samplers`.
         prefix: ints `(F,)` or `(B, F)`, the tokens that each generated sequence begins
@@ -230,7 +230,8 @@ def _plain(value: Any) -> Any:
         array = np.asarray(value)
     except ValueError as error:
         raise ValueError(
-            f"Token ids must be ints in rows of the same length. Received: {value!r}"
+            "Token ids must be ints, in sequences of the same length. "
+            f"Received: {value=}"
         ) from error
     return _nested_tuples(array.tolist())
 

@@ -71,7 +71,7 @@ def dense_tensors(
     batch_sizes = {name: int(tensor.shape[0]) for name, tensor in tensors.items()}
     if len(set(batch_sizes.values())) > 1:
         raise ValueError(
-            f"All inputs must have the same batch size. Received: {batch_sizes}"
+            f"All inputs must have the same batch size. Received: {batch_sizes=}"
         )
     return tensors
 
@@ -115,7 +115,7 @@ def _concrete_values(name: str, tensor: Tensor) -> np.ndarray:
         raise ValueError(
             f"Input '{name}' must be an eager tensor: generation cannot be called "
             "inside a compiled function; use `keras_attn.serving` to export a graph. "
-            f"Received: {tensor}"
+            f"Received: {name}={tensor}"
         ) from error
 
 

@@ -48,9 +48,9 @@ class SearchSettings:
 class DecodingLoop:
     """A search as pure functions of tensors: as a whole, or one token at a time.
 
-    Prompts of different lengths are processed together: the first `prefill_length`
-    positions at once, the others of a longer prompt one by one, each instead of a
-    generated token.
+    Prompts of different lengths are processed together: one prefill processes the first
+    `prefill_length` tokens of all prompts; the remaining tokens of longer prompts are
+    fed one per step, in place of a generated token.
 
     Args:
         step: a `StepModel` for the prompt and `max_new_tokens - 1` tokens.
@@ -126,9 +126,10 @@ class DecodingLoop:
         prefix: Tensor | None,
         draws: Tensor | None,
     ) -> tuple[dict[str, Any], Carry]:
-        """Return the value of `begin`, but leave a prefill of one token to `advance`.
+        """Process the prompt like `begin`, except for a prefill of one token.
 
-        That is then the first iteration of the loop, and one step less to compile.
+        The first call of `advance` processes that token: XLA then compiles one step
+        instead of two.
         """
         step, beams = self.step, self.strategy.num_beams
         prompt = inputs.get(step.target)
@@ -167,7 +168,7 @@ class DecodingLoop:
     def _prefill(
         self, prompt: Tensor, frontier: dict[str, Tensor], cache: Any
     ) -> tuple[Tensor, Tensor | None, Any]:
-        """Process the first positions of the prompt at once, if there is more than one.
+        """Process the first positions of the prompt in one step, if there are several.
 
         Returns:
             A tuple of the last of these tokens `(B, 1)`, the logits after it, or None,
@@ -217,7 +218,8 @@ class DecodingLoop:
             ops.clip(count, 0, settings.max_new_tokens - 1),
             settings.constraints.end_token_ids,
         )
-        # The state changes only if the prompt is read and the search not finished.
+        # The state of a batch element changes only after its whole prompt was processed
+        # and until its search has finished.
         is_active = ops.logical_and(count >= 0, ops.logical_not(state["finished"]))
         state = {name: _select(is_active, new[name], state[name]) for name in state}
         tokens = _select(is_active, tokens, settings.padding_id)

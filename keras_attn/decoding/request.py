@@ -24,11 +24,11 @@ from keras_attn.decoding.inputs import (
 )
 from keras_attn.decoding.loop import DecodingLoop, SearchSettings
 from keras_attn.decoding.step.model_info import (
+    default_padding_id,
     find_target,
-    masked_id,
-    masked_ids,
     max_positions,
-    until_logits,
+    model_up_to_logits,
+    padding_ids,
     vocabulary_sizes,
 )
 from keras_attn.decoding.step.step_model import StepModel, step_model
@@ -87,7 +87,7 @@ class Request:
         start_token_id, prefill_length, prompt_size = config.start_token_id, 1, 1
         if prompt is not None:
             prompt_size = int(prompt.shape[1])
-            paddings.set_single_prompt(prompt)
+            paddings.assume_no_padding(prompt)
             prefill_length = shortest_prompt(prompt, self.target, paddings.of_prompts)
         elif start_token_id is None:
             raise ValueError(
@@ -106,7 +106,9 @@ class Request:
             config.max_new_tokens,
             paddings.of_results,
         )
-        if not self.batch_size:  # No backend computes empty products in a loop.
+        if not self.batch_size:
+            # Matrix products of an empty batch fail in a compiled loop: decode one
+            # batch element and drop its result.
             self.inputs = {name: _one_element(x) for name, x in self.inputs.items()}
             self.prefix = None if self.prefix is None else _one_element(self.prefix)
         self.settings: SearchSettings = SearchSettings(
@@ -197,9 +199,8 @@ class _Padding:
         num_ids: int,
         inputs: Any,
     ) -> None:
-        masked = cache.masked_ids
         if padding_id is None:
-            padding_id = masked_id(masked, target, num_ids)
+            padding_id = default_padding_id(cache.padding_ids, target, num_ids)
         self._num_ids = num_ids
         self._is_unknown = padding_id is None
         padding_id = 0 if padding_id is None else padding_id
@@ -211,12 +212,15 @@ class _Padding:
             self.of_prompts = absent_id(rows, num_ids)
         self.by_input = {
             **dict.fromkeys(cache.vocabulary_sizes, self.of_results),
-            **masked,
+            **cache.padding_ids,
             target: self.of_prompts,
         }
 
-    def set_single_prompt(self, prompt: Tensor) -> None:
-        """Treat all tokens of a single prompt as tokens, unless padding is known."""
+    def assume_no_padding(self, prompt: Tensor) -> None:
+        """Set `of_prompts` to an id that the prompt does not contain.
+
+        It has no effect if the padding id is known or there are several prompts.
+        """
         if self._is_unknown and prompt.shape[0] == 1:
             self.of_prompts = absent_id(ops.convert_to_numpy(prompt), self._num_ids)
 
@@ -229,14 +233,14 @@ class _ModelCache:
 
     def __init__(self, model: keras.Model, output: str | None) -> None:
         functional.check_functional(model)
-        part = until_logits(model, output)
+        part = model_up_to_logits(model, output)
         self.part = None if part is model else part
         self.variables = part.variables
         self.step_models: dict[Any, StepModel] = {}
         self.programs: collections.OrderedDict[Any, Any] = collections.OrderedDict()
         # Read once: flattening nested models calls their layers again.
         self.vocabulary_sizes = vocabulary_sizes(part)
-        self.masked_ids = masked_ids(part)
+        self.padding_ids = padding_ids(part)
         self.max_positions = max_positions(functional.read_graph(part).calls)
 
     def is_current(self, model: keras.Model) -> bool:
@@ -305,9 +309,10 @@ def _constraints(
     forbidden = {*banned_token_ids, *(end_token_ids if min_new_tokens > 0 else ())}
     if len(forbidden) >= num_logits:
         raise ValueError(
-            "`banned_token_ids` must leave at least one token, and one that is no end "
-            f"token with `min_new_tokens`. Received: {len(banned_token_ids)} banned of "
-            f"{num_logits} tokens, {min_new_tokens=}"
+            "`banned_token_ids` must leave at least one token that may be generated; "
+            "with `min_new_tokens` > 0 it must not be an end token. Received: "
+            f"{len(banned_token_ids)=}, vocabulary_size={num_logits}, "
+            f"{min_new_tokens=}"
         )
     return TokenConstraints(end_token_ids, min_new_tokens, banned_token_ids)
 

@@ -104,25 +104,26 @@ class RingBuffer(typing.NamedTuple):
         """Write consecutive positions, after reading the entries they may attend to.
 
         Args:
-            buffers: Tensors `(B, size, ...)`, initially zeros; `"keep"` is the padding
-                mask of the entries.
+            buffers: Tensors `(B, size, ...)`, initially zeros; `"padding_mask"` is that
+                of the entries.
             new: Tensors `(B, T, ...)` of the positions from `index` on, under the same
                 keys.
             index: int32 scalar.
 
         Returns:
-            A tuple `(readable, buffers, positions)`: the entries that the new positions
+            A tuple `(visible, buffers, positions)`: the entries that the new positions
             may attend to, a dict of `(B, L, ...)`; the updated buffers; the position of
-            each readable entry, int32 `(L,)`.
+            each visible entry, int32 `(L,)`.
         """
         index = ops.cast(index, "int32")
-        if new["keep"].shape[1] == 1:  # One position: update in place, without a copy.
+        mask = new["padding_mask"]
+        if mask.shape[1] == 1:  # One position: update in place, without a copy.
             entry = self.num_global + ops.mod(index - self.num_global, self.window)
             entry = ops.where(index < self.num_global, index, entry)
             updated = {name: write(buffers[name], new[name], entry) for name in buffers}
             return updated, updated, self.positions(index)
-        length = ops.shape(new["keep"])[1]
-        readable = {n: ops.concatenate([buffers[n], new[n]], axis=1) for n in buffers}
+        length = ops.shape(mask)[1]
+        visible = {n: ops.concatenate([buffers[n], new[n]], axis=1) for n in buffers}
         new_positions = index + ops.arange(length, dtype="int32")
         positions = ops.concatenate([self.positions(index - 1), new_positions])
         # An entry is replaced if its position is one of the new ones.
@@ -136,5 +137,5 @@ class RingBuffer(typing.NamedTuple):
             self.size + latest - index,
             ops.arange(self.size, dtype="int32"),
         )
-        updated = {n: ops.take(x, source, axis=1) for n, x in readable.items()}
-        return readable, updated, positions
+        updated = {n: ops.take(x, source, axis=1) for n, x in visible.items()}
+        return visible, updated, positions

@@ -39,7 +39,9 @@ def check_ids(
 
 
 def static_value(tensor: Tensor) -> np.ndarray | None:
-    """Return the values of `tensor` as a NumPy array if they are available at once.
+    """Return the values of `tensor` as a NumPy array if they are available.
+
+    They are if this needs neither tracing nor waiting for a device.
 
     Returns:
         The array, or `None` for a symbolic or traced tensor, and for a PyTorch tensor

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_attn._graph import functional
 from keras_attn._types import Tensor
-from keras_attn.decoding.step.model_info import masked_ids, vocabulary_sizes
+from keras_attn.decoding.step.model_info import padding_ids, vocabulary_sizes
 from keras_attn.text import Tokenizer
 
 __all__ = ["TextToText", "check_model", "check_vocabulary", "graph_function"]
@@ -110,7 +110,7 @@ def check_vocabulary(
                 f"The {kind} tokenizer's vocabulary must fit the model's {size} ids. "
                 f"Received: vocabulary_size={tokenizer.vocabulary_size}"
             )
-    masked = masked_ids(model).get(input_name, tokenizer.padding_id)
+    masked = padding_ids(model).get(input_name, tokenizer.padding_id)
     if tokenizer.padding_id != masked:
         raise ValueError(
             f"The {kind} tokenizer must pad with the id that the model masks, "

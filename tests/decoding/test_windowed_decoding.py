@@ -131,7 +131,7 @@ def test_segments(num_global):
 def test_a_cache_is_as_long_as_the_window_and_the_global_tokens(room):
     spec = made(2, "rotary, grouped").cache_spec(7, room, {"segment_ids"})
     assert spec["key"].shape == spec["value"].shape == (7 * 2, WINDOW + 2, 4)
-    assert spec["keep"].shape == spec["segment_ids"].shape == (7, WINDOW + 2)
+    assert spec["padding_mask"].shape == spec["segment_ids"].shape == (7, WINDOW + 2)
     step = decoding.step_model(language_model(), room, validate=False)
     lengths = {leaf.shape[1] for leaf in keras.tree.flatten(step.empty_cache(1))}
     assert lengths == {WINDOW, WINDOW + 1}

@@ -57,7 +57,7 @@ def test_self_attention(sizes, kernel):
     found, cache = in_steps(layer, sizes, "padding_mask")
     expected = layer(X, padding_mask=KEEP, use_causal_mask=True)
     assert_close(found, expected)
-    assert_equal(array(cache["keep"])[:, :LENGTH], KEEP)
+    assert_equal(array(cache["padding_mask"])[:, :LENGTH], KEEP)
     assert_equal(array(cache["key"])[:, LENGTH:], 0.0)
     spec = layer.cache_spec(BATCH, ROOM, {"inputs"})
     assert {n: tuple(leaf.shape) for n, leaf in cache.items()} == {
@@ -137,7 +137,7 @@ def test_a_later_token_does_not_change_an_earlier_step():
     # What stands beyond the index must not be looked at.
     stale["key"][:, 3:] = 1e3
     stale["value"][:, 3:] = 1e3
-    stale["keep"][:, 3:] = True
+    stale["padding_mask"][:, 3:] = True
     inputs = {"decoder_sequence": keras.ops.convert_to_tensor(X[:, 3:4])}
     index = keras.ops.convert_to_tensor(3, dtype="int32")
     clean, _ = layer.cached_call(inputs, cache, index)
@@ -219,4 +219,4 @@ def test_a_ring_whatever_the_kernel(kernel):
     found, cache = in_steps(layer, [2, 1, 2], "padding_mask")
     expected = layer(X, padding_mask=KEEP, use_causal_mask=True)
     assert_close(found, expected)
-    assert cache["keep"].shape[1] == 2
+    assert cache["padding_mask"].shape[1] == 2

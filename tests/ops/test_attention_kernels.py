@@ -346,7 +346,7 @@ def test_unsupported_features_of_the_blockwise_kernel(
 def test_number_of_heads_must_be_divisible() -> None:
     x, keys = keras.ops.ones((1, 2, 4, 2)), keras.ops.ones((1, 2, 3, 2))
     with pytest.raises(
-        ValueError, match="multiple of the number of key heads.*4 and 3"
+        ValueError, match="multiple of the number of key heads.*num_key_value_heads=3"
     ):
         attend(x, keys, keys)
 

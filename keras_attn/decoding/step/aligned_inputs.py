@@ -1,9 +1,10 @@
 """The tensors that are aligned with the target, though they do not depend on it.
 
-Segment ids are read position by position; an encoder's output that is attended to is
-not. If both lengths are unknown, their shapes are alike. So each call is tried with
-a target of length 2 and other tensors of length 3: those that make it fail are aligned
-with the target.
+Inputs such as segment ids do not depend on the target, but have one entry per target
+position. An encoder output does not, though its shape `(B, None, D)` looks alike. To
+distinguish them, each call is traced with a target of length 2 and all other tensors of
+unknown length at length 3. If it fails, the smallest set of tensors is found that must
+have length 2 as well: these are aligned with the target.
 """
 
 import itertools

@@ -8,12 +8,12 @@ import keras
 from keras_attn._graph import functional
 
 __all__ = [
+    "default_padding_id",
     "find_output",
     "find_target",
-    "masked_id",
-    "masked_ids",
     "max_positions",
-    "until_logits",
+    "model_up_to_logits",
+    "padding_ids",
     "vocabulary_sizes",
 ]
 
@@ -65,7 +65,7 @@ def find_output(model: keras.Model, name: str | None = None) -> keras.KerasTenso
     return output
 
 
-def until_logits(model: keras.Model, name: str | None = None) -> keras.Model:
+def model_up_to_logits(model: keras.Model, name: str | None = None) -> keras.Model:
     """Return `model` up to its logits, without the inputs that these do not need.
 
     Args:
@@ -93,8 +93,8 @@ def until_logits(model: keras.Model, name: str | None = None) -> keras.Model:
 def max_positions(calls: Sequence[functional.Call]) -> int | None:
     """Return the largest length that all learned position embeddings support.
 
-    None: there is no limit. Layers that are called with explicit positions, such as
-    token types, do not count.
+    None: there is no limit. Calls with `positions=` do not count: BERT's token type
+    embedding is a `PositionEmbedding` called in this way.
     """
     return functional.min_attribute(calls, "sequence_length", unless="positions")
 
@@ -109,8 +109,8 @@ def vocabulary_sizes(model: keras.Model) -> dict[str, int]:
     return sizes
 
 
-def masked_ids(model: keras.Model) -> dict[str, int]:
-    """Return the id that is masked in each input with an implicit mask.
+def padding_ids(model: keras.Model) -> dict[str, int]:
+    """Return the padding id of each input with an implicit mask, the id it masks.
 
     The mask is that of an embedding, or of a comparison,
     `keras.ops.not_equal(ids, padding_id)`.
@@ -128,8 +128,8 @@ def masked_ids(model: keras.Model) -> dict[str, int]:
     return ids
 
 
-def masked_id(ids: Mapping[str, int], name: str, num_ids: int) -> int | None:
-    """Return the masked id of input `name`, or of another input, below `num_ids`."""
+def default_padding_id(ids: Mapping[str, int], name: str, num_ids: int) -> int | None:
+    """Return the padding id of input `name`, or of another input, below `num_ids`."""
     for padding_id in (ids.get(name), *ids.values()):
         if padding_id is not None and 0 <= padding_id < num_ids:
             return padding_id

@@ -7,8 +7,9 @@ has found the output for single positions equal to that for whole sequences. Cal
 tensors have no recognizable sequence axis (after a transpose, say) are probed together
 with the calls around them. All others are refused by name.
 
-Probes use random values for all weights, so that a gate that is shut at the moment does
-not hide anything, and every token id for calls that read ids.
+Probes use random values for all weights, so that the result does not depend on the
+current weights (a gate of zero would hide a dependence), and every token id for calls
+that read ids.
 """
 
 import dataclasses
@@ -126,11 +127,10 @@ def _error(call: functional.Call, reason: str = "") -> ValueError:
     operation: Any = call.operation
     return ValueError(
         "The model cannot be decoded step by step: the output of "
-        f"'{operation.name}' at one position depends on other positions, or is not "
-        f"known not to{reason}. Received: an operation of type "
-        f"{type(operation).__name__} over the sequence axis of the target. A custom "
-        "layer that works position by position can declare it by an attribute "
-        "`position_wise = True`"
+        f"'{operation.name}' at one position depends, or may depend, on other "
+        f"positions{reason}. If a custom layer works position by position, set its "
+        f"attribute `position_wise = True`. Received: operation={operation.name!r} of "
+        f"type {type(operation).__name__}"
     )
 
 

@@ -13,6 +13,7 @@ from keras_attn.decoding.step.wrappers import (
     CachedCall,
     ProjectContext,
     SetMask,
+    step_error,
 )
 from keras_attn.layers._internal.cached_layer import ContextLayer
 
@@ -110,9 +111,7 @@ class StepGraph:
                 kwargs["start_index"] = self._start_index(call)
             return self._names.call(operation, args, kwargs)
         except Exception as error:
-            raise ValueError(
-                f"Layer '{operation.name}' cannot work on one token at a time: {error}"
-            ) from error
+            raise step_error(operation, error) from error
 
     def _start_index(self, call: functional.Call) -> Any:
         num_positions = getattr(call.operation, "sequence_length", None)
@@ -211,7 +210,10 @@ class StepGraph:
         return self._values[id(tensor)]
 
     def _slice(self, tensor: keras.KerasTensor) -> Any:
-        """Return the same at the positions of the tokens only."""
+        """Return the slice of a tensor of the training model.
+
+        It holds the positions of the new tokens.
+        """
         if not self._is_fixed(tensor) or not may_be_aligned(tensor):
             return self._value(tensor)
         if id(tensor) not in self._slices:

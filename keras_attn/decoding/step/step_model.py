@@ -9,7 +9,7 @@ from keras import ops
 from keras_attn._graph import functional
 from keras_attn._keras_internals import Untracked
 from keras_attn._types import Model, Tensor
-from keras_attn.decoding.step.model_info import find_target, until_logits
+from keras_attn.decoding.step.model_info import find_target, model_up_to_logits
 from keras_attn.decoding.step.rewrite import StepGraph
 from keras_attn.decoding.step.validation import check_step_model, extendable_inputs
 from keras_attn.layers._internal.arguments import positive_int
@@ -184,7 +184,7 @@ def step_model(
     """
     functional.check_functional(model)
     max_length = positive_int("max_length", max_length)
-    model = until_logits(model, output)
+    model = model_up_to_logits(model, output)
     step = StepModel.make(model, find_target(model, target), max_length)
     if validate:
         check_step_model(model, step)

@@ -11,8 +11,8 @@ from keras_attn._graph import functional
 from keras_attn._types import Tensor
 from keras_attn.decoding.compile import compile_function
 from keras_attn.decoding.step.model_info import (
-    masked_ids,
     max_positions,
+    padding_ids,
     vocabulary_sizes,
 )
 from keras_attn.decoding.step.position_wise import (
@@ -58,7 +58,7 @@ def check_step_model(model: keras.Model, step: Any) -> None:
     if not np.isfinite(logits.astype("float64")).all():
         raise ValueError(
             "The model's logits must be finite for random tokens; its weights may have "
-            f"diverged. Received: {logits.ravel()[:3]}"
+            f"diverged. Received: logits={logits.ravel()[:3]}"
         )
     encoder_variables = step.encoder.variables if step.encoder else []
     suspects = ", ".join(_suspects(model, step.target))
@@ -132,7 +132,7 @@ def _random_inputs(model: keras.Model, step: Any) -> dict[str, Tensor]:
     # Ids must differ, or an error may not show. A custom embedding most likely has one
     # id per logit.
     sizes = {target: model.outputs[0].shape[-1], **vocabulary_sizes(model)}
-    masked = masked_ids(model)
+    padding = padding_ids(model)
     # Not longer than the learned positions of the source or the target.
     limit = max_positions(functional.read_graph(model).calls)
     free_length = min(_LENGTH, limit or _LENGTH)
@@ -156,8 +156,8 @@ def _random_inputs(model: keras.Model, step: Any) -> dict[str, Tensor]:
             values = rng.integers(1, max(2, sizes.get(tensor.name, 2)), shape)
         else:
             values = rng.normal(size=shape)
-        if tensor.name in masked and values.shape[1] > 3:
-            values[1, 3] = masked[tensor.name]  # Padding inside a sequence.
+        if tensor.name in padding and values.shape[1] > 3:
+            values[1, 3] = padding[tensor.name]  # Padding inside a sequence.
         inputs[tensor.name] = keras.ops.convert_to_tensor(values.astype(dtype))
     return inputs
 

@@ -14,7 +14,14 @@ from keras import ops
 from keras_attn._keras_internals import Untracked
 from keras_attn._types import Tensor
 
-__all__ = ["AlignedSlice", "CachedCall", "ProjectContext", "SetMask"]
+__all__ = ["AlignedSlice", "CachedCall", "ProjectContext", "SetMask", "step_error"]
+
+
+def step_error(layer: Any, reason: Any) -> ValueError:
+    """Return the error for a layer of which a step model cannot be made."""
+    return ValueError(
+        f"Layer '{layer.name}' cannot work on one token at a time: {reason}"
+    )
 
 
 class AlignedSlice(keras.layers.Layer):
@@ -71,8 +78,8 @@ class CachedCall(keras.layers.Layer):
         self.built = True
 
     def __call__(self, inputs: dict[str, Any], **kwargs: Any) -> Any:
-        # Keras casts all inputs to the dtype of the layer. Its parts, whose cache and
-        # context these are, can have another one.
+        # Keras casts float inputs to the dtype of this wrapper. The cache and context
+        # belong to layers inside it, whose dtype may differ, so `call` casts them back.
         stored = {n: x for n, x in inputs.items() if n in ("cache", "context")}
         self._dtypes = Untracked(
             keras.tree.map_structure(
@@ -93,9 +100,7 @@ class CachedCall(keras.layers.Layer):
                 arguments, stored.get("cache", {}), inputs["index"]
             )
         except ValueError as error:
-            raise ValueError(
-                f"Layer '{self.layer.name}' cannot work on one token at a time: {error}"
-            ) from error
+            raise step_error(self.layer, error) from error
         return {"outputs": outputs, "cache": cache}
 
     def compute_mask(

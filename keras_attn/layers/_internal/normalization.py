@@ -37,18 +37,20 @@ def make_normalization(
     layer = _NORMALIZATIONS[normalization](
         epsilon=epsilon, name=name, dtype=dtype, **options
     )
-    layer.supports_masking = (
-        True  # Position-wise, but RMSNormalization is silent on it.
-    )
+    # It is position-wise, but RMSNormalization does not set this.
+    layer.supports_masking = True
     return layer
 
 
 def check_normalization(name: str, normalization: Any) -> str | keras.layers.Layer:
-    """Return `normalization`, deserialized; raise a ValueError if it is neither.
+    """Return `normalization`, deserialized, or raise a ValueError.
 
     Args:
         name: name of the argument, for the message.
         normalization: a name, a layer, or the config of a layer.
+
+    Raises:
+        ValueError: if it is neither a known name nor a layer.
     """
     normalization = arguments.deserialize(normalization)
     is_name = isinstance(normalization, str) and normalization in _NORMALIZATIONS

@@ -2,10 +2,11 @@
 
 import contextlib
 import contextvars
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn._keras_internals import implicit_mask
@@ -19,7 +20,13 @@ from keras_attn.layers.attention.cache import KeyValueCache
 from keras_attn.ops import masks
 from keras_attn.ops.attention.softmax import transpose_heads, zero_padding
 
-__all__ = ["AttentionLayer", "apply_head_gates", "check_shapes", "head_gates"]
+__all__ = [
+    "AttentionLayer",
+    "apply_head_gates",
+    "check_shapes",
+    "head_gates",
+    "refuse_dependent_context",
+]
 
 _HEAD_GATES: contextvars.ContextVar[Mapping[Any, Tensor] | None] = (
     contextvars.ContextVar("head_gates", default=None)
@@ -30,8 +37,9 @@ class AttentionLayer(keras.layers.Layer):
     """Base of the attention layers.
 
     In `build` a subclass makes its projections and `self._cache`, a `KeyValueCache`.
-    It implements the five methods below, which map inputs to heads, heads to outputs,
-    and apply its score. Everything else is the same for all of them.
+    It implements the seven methods below that raise `NotImplementedError`: the
+    projections, the attention function, and the shapes of weights and output.
+    Everything else is the same for all of them.
 
     Args:
         dropout: float in [0, 1), dropout rate of the attention weights.
@@ -140,7 +148,7 @@ class AttentionLayer(keras.layers.Layer):
         return_weights: bool = False,
         dropout: float = 0.0,
         query_start: Any = 0,
-        context_size: Any = None,
+        context_batch_size: Any = None,
         **options: Any,
     ) -> Any:
         """Attend to projected keys and values.
@@ -152,20 +160,22 @@ class AttentionLayer(keras.layers.Layer):
             return_weights: bool, whether to return the attention weights as well.
             dropout: float, dropout rate of this call.
             query_start: position of the first query.
-            context_size: batch size of `key` and `value` if it is not that of the
-                query but a divisor: consecutive queries share a batch element.
+            context_batch_size: batch size of `key` and `value`, a divisor of that of
+                the query: consecutive queries (beams) share a batch element. None: the
+                same.
             **options: further arguments of `ops.dot_product_attention`.
         """
-        heads = self._project_query(query, query_start)  # (B, T, N, H)
-        shape = ops.shape(heads)
-        if context_size is not None:
+        query_heads = self._project_query(query, query_start)  # (B, T, N, H)
+        shape = ops.shape(query_heads)
+        if context_batch_size is not None:
             # With Python ints if they are known, as JAX requires to compile it.
-            is_known = isinstance(context_size, int)
-            size = max(context_size, 1) if is_known else ops.maximum(context_size, 1)
-            shared = shape[0] // size * shape[1]
-            heads = ops.reshape(heads, (context_size, shared, *shape[2:]))
-        heads = self._attention(
-            heads,
+            maximum = max if isinstance(context_batch_size, int) else ops.maximum
+            shared = shape[0] // maximum(context_batch_size, 1) * shape[1]
+            query_heads = ops.reshape(
+                query_heads, (context_batch_size, shared, *shape[2:])
+            )
+        result = self._attention(
+            query_heads,
             key,
             value,
             return_weights,
@@ -175,10 +185,12 @@ class AttentionLayer(keras.layers.Layer):
             query_start=query_start,
             **options,
         )
-        heads, weights = heads if return_weights else (heads, None)
-        if context_size is not None:
-            heads = ops.reshape(heads, (*shape[:3], heads.shape[3]))
-        output = self._project_output(apply_head_gates(heads, self), query)
+        output_heads, weights = result if return_weights else (result, None)
+        if context_batch_size is not None:
+            output_heads = ops.reshape(
+                output_heads, (*shape[:3], output_heads.shape[3])
+            )
+        output = self._project_output(apply_head_gates(output_heads, self), query)
         return (output, weights) if return_weights else output
 
     # Decoding steps, see `keras_attn.decoding.CachedLayer`.
@@ -217,7 +229,7 @@ class AttentionLayer(keras.layers.Layer):
             segment_ids,
             index,
         )
-        mask: Any = masks.combine(visible["keep"], use_causal_mask=True)
+        mask: Any = masks.combine(visible["padding_mask"], use_causal_mask=True)
         if segment_ids is not None:
             mask &= masks.segments(segment_ids, visible["segment_ids"], index)
         output = self._attend_to_heads(
@@ -238,11 +250,12 @@ class AttentionLayer(keras.layers.Layer):
         key, value = self._project_key(key, 0), self._project_value(value)
         context = {}
         if padding_mask is not None:
-            context["keep"] = ops.cast(padding_mask, "bool")
-            key, value = zero_padding(key, value, masks.padding(context["keep"]))
+            context["padding_mask"] = ops.cast(padding_mask, "bool")
+            mask = masks.padding(context["padding_mask"])
+            key, value = zero_padding(key, value, mask)
         return {
-            **context,
             "key": transpose_heads(key),
+            **context,
             "value": transpose_heads(value),
         }
 
@@ -255,8 +268,8 @@ class AttentionLayer(keras.layers.Layer):
             query,
             context["key"],
             context["value"],
-            masks.combine(context.get("keep")),
-            context_size=ops.shape(context["key"])[0],
+            masks.combine(context.get("padding_mask")),
+            context_batch_size=ops.shape(context["key"])[0],
             heads_first=True,
         )
 
@@ -303,7 +316,8 @@ def check_shapes(query_shape: Shape, value_shape: Shape, key_shape: Shape) -> No
     if None in (query_shape[-1], value_shape[-1], key_shape[-1]):
         raise ValueError(
             "The last axis of query, value and key must be known. Received: query of "
-            f"shape {tuple(query_shape)}, value of shape {tuple(value_shape)}"
+            f"shape {tuple(query_shape)}, value of shape {tuple(value_shape)}, "
+            f"key of shape {tuple(key_shape)}"
         )
 
 
@@ -314,6 +328,25 @@ def require_causal_mask(layer: keras.layers.Layer, use_causal_mask: bool) -> Non
             f"Layer '{layer.name}' attends to tokens that are not generated yet; call "
             f"it with `use_causal_mask=True`. Received: {use_causal_mask=}"
         )
+
+
+def refuse_dependent_context(
+    layer: keras.layers.Layer, inputs: Mapping[str, Any], names: Iterable[str]
+) -> None:
+    """Raise a ValueError if a decoding step is given a context that is not fixed.
+
+    Args:
+        layer: the layer, for the message.
+        inputs: the arguments of the layer's `cached_call`.
+        names: names of the arguments that must be fixed.
+    """
+    for name in names:
+        if inputs.get(name) is not None:
+            raise ValueError(
+                f"Layer '{layer.name}' attends to a fixed context, so `{name}` must "
+                "not depend on the generated tokens. Received: "
+                f"{name} of shape {tuple(np.shape(inputs[name]))}"
+            )
 
 
 def refuse_attention_mask(layer: keras.layers.Layer, attention_mask: Any) -> None:

@@ -20,7 +20,7 @@ class KeyValueCache:
     first ones that are global).
 
     Args:
-        num_heads: int K, number of key/value heads.
+        num_key_value_heads: int K, number of key/value heads.
         key_dim: int H, size of a key head.
         value_dim: int V, size of a value head.
         ring: the `RingBuffer` of a sliding window, or None to keep all positions.
@@ -28,12 +28,12 @@ class KeyValueCache:
 
     def __init__(
         self,
-        num_heads: int,
+        num_key_value_heads: int,
         key_dim: int,
         value_dim: int,
         ring: kv_cache.RingBuffer | None = None,
     ) -> None:
-        self.num_heads = num_heads
+        self.num_key_value_heads = num_key_value_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.ring = ring
@@ -55,17 +55,17 @@ class KeyValueCache:
 
         Returns:
             A dict of `keras.KerasTensor`s: `"key"` `(B * K, L, H)`, `"value"`
-            `(B * K, L, V)`, `"keep"` bool `(B, L)`, the padding mask, and
-            `"segment_ids"` int32 `(B, L)`.
+            `(B * K, L, V)`, `"padding_mask"` bool `(B, L)`, and `"segment_ids"`
+            int32 `(B, L)`.
         """
         length = max_length if self.ring is None else min(max_length, self.ring.size)
         # The layout of the matrix products. In another one, each step would transpose
         # the whole cache, and XLA would copy it instead of updating it in place.
-        shape = (batch_size * self.num_heads, length)
+        shape = (batch_size * self.num_key_value_heads, length)
         spec = {
             "key": keras.KerasTensor((*shape, self.key_dim), dtype=dtype),
             "value": keras.KerasTensor((*shape, self.value_dim), dtype=dtype),
-            "keep": keras.KerasTensor((batch_size, length), dtype="bool"),
+            "padding_mask": keras.KerasTensor((batch_size, length), dtype="bool"),
         }
         if has_segment_ids:
             spec["segment_ids"] = keras.KerasTensor((batch_size, length), dtype="int32")
@@ -105,12 +105,13 @@ class KeyValueCache:
         new = {
             "key": _merge_heads(key),
             "value": _merge_heads(value),
-            "keep": ops.cast(padding_mask, "bool"),
+            "padding_mask": ops.cast(padding_mask, "bool"),
         }
         if segment_ids is not None:
             new["segment_ids"] = ops.cast(segment_ids, "int32")
         positions: Any = None
-        if self.ring is None or cache["keep"].shape[1] < self.ring.size:
+        num_entries = cache["padding_mask"].shape[1]
+        if self.ring is None or num_entries < self.ring.size:
             cache = {n: kv_cache.write(cache[n], new[n], index) for n in cache}
             visible = dict(cache)
         else:
@@ -122,8 +123,8 @@ class KeyValueCache:
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape `(B * K, L, H)` to `(B, K, L, H)`."""
-        batch = ops.shape(x)[0] // self.num_heads
-        return ops.reshape(x, (batch, self.num_heads, *x.shape[1:]))
+        heads = self.num_key_value_heads
+        return ops.reshape(x, (ops.shape(x)[0] // heads, heads, *x.shape[1:]))
 
 
 def _merge_heads(x: Tensor) -> Tensor:

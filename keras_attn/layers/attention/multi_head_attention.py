@@ -10,7 +10,11 @@ from keras_attn._keras_internals import Untracked
 from keras_attn._types import InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
 from keras_attn.layers._internal.normalization import check_normalization
-from keras_attn.layers.attention.attention_layer import AttentionLayer, check_shapes
+from keras_attn.layers.attention.attention_layer import (
+    AttentionLayer,
+    check_shapes,
+    refuse_dependent_context,
+)
 from keras_attn.layers.attention.cache import KeyValueCache
 from keras_attn.layers.attention.projections import build_projections
 from keras_attn.layers.position.attention_position import AttentionPosition
@@ -325,8 +329,9 @@ class MultiHeadAttention(MultiHeadLayer):
         ValueError: for a size that is not a positive int, a rate outside [0, 1), an
             unknown kernel, numbers of heads that do not divide, a window below 1, two
             rotations or two biases, an argument of
-            `keras.layers.MultiHeadAttention` that is not supported and, in `build`, a
-            width that is not a multiple of `num_heads`.
+            `keras.layers.MultiHeadAttention` that is not supported; in `build`, for a
+            width that is not a multiple of `num_heads`; when the layer is decoded step
+            by step and attends to another sequence, for `position` or `sliding_window`.
 
     Call arguments:
         query: floats `(B, T, D)`.
@@ -403,7 +408,7 @@ class MultiHeadAttention(MultiHeadLayer):
 
         Returns:
             A dict of tensors: `"key"` `(B, K, S, H)`, `"value"` `(B, K, S, V)` and,
-            with a mask, `"keep"` bool `(B, S)`.
+            with a mask, `"padding_mask"` bool `(B, S)`.
         """
         self._check_context()
         value = inputs["value"]
@@ -419,8 +424,7 @@ class MultiHeadAttention(MultiHeadLayer):
             _padding_mask(*(inputs.get(name) for name in self.context_masks)),
         )
         if "projected_context" in inputs:
-            if padding_mask is not None:
-                raise ValueError("its padding mask depends on the generated tokens.")
+            refuse_dependent_context(self, inputs, self.context_masks)
             mask = inputs.get("attention_mask")
             context = inputs["projected_context"]
             return self._attend_to_context(query, context, mask), {}
@@ -680,9 +684,7 @@ class CrossAttention(MultiHeadLayer):
         self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Apply the layer to new positions; see `decoding.CachedLayer`."""
-        for name in ("context", "padding_mask"):
-            if inputs.get(name) is not None:
-                raise ValueError(f"its `{name}` depends on the generated tokens.")
+        refuse_dependent_context(self, inputs, ("context", "padding_mask"))
         context, mask = inputs["projected_context"], inputs.get("attention_mask")
         return self._attend_to_context(inputs["query"], context, mask), {}
 

@@ -104,11 +104,13 @@ def build_projections(
         new.build((*query_shape[:2], num_heads, key_dim))
         return new
 
-    groups, heads_shape = num_key_value_heads, (*query_shape[:2], heads, value_dim)
+    heads_shape = (*query_shape[:2], heads, value_dim)
+    key_dims = (num_key_value_heads, key_dim)
+    value_dims = (num_key_value_heads, value_dim)
     return HeadProjections(
         query=dense("query", query_shape, query_shape[-1:], (heads, key_dim)),
-        key=dense("key", key_shape, key_shape[-1:], (groups, key_dim)),
-        value=dense("value", value_shape, value_shape[-1:], (groups, value_dim)),
+        key=dense("key", key_shape, key_shape[-1:], key_dims),
+        value=dense("value", value_shape, value_shape[-1:], value_dims),
         output=dense(
             "attention_output",
             heads_shape,
@@ -119,5 +121,5 @@ def build_projections(
         if use_gate
         else None,
         query_norm=norm("query_norm", heads),
-        key_norm=norm("key_norm", groups),
+        key_norm=norm("key_norm", num_key_value_heads),
     )

@@ -1,4 +1,4 @@
-"""Attention without heads: dot-product (Luong) and additive (Bahdanau)."""
+"""Attention with one head: dot-product (Luong) and additive (Bahdanau)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,11 @@ from keras import initializers, ops
 
 from keras_attn._types import InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
-from keras_attn.layers.attention.attention_layer import AttentionLayer, check_shapes
+from keras_attn.layers.attention.attention_layer import (
+    AttentionLayer,
+    check_shapes,
+    refuse_dependent_context,
+)
 from keras_attn.layers.attention.cache import KeyValueCache
 from keras_attn.ops import additive_attention, dot_product_attention, masks
 
@@ -75,8 +79,7 @@ class SingleHeadLayer(AttentionLayer):
         """Apply the layer to new positions; see `decoding.CachedLayer`."""
         query = inputs["query"]
         if "projected_context" in inputs:
-            if inputs.get("padding_mask") is not None:
-                raise ValueError("its padding mask depends on the generated tokens.")
+            refuse_dependent_context(self, inputs, self.context_masks)
             mask = inputs.get("attention_mask")
             context = inputs["projected_context"]
             return self._attend_to_context(query, context, mask), {}
@@ -154,9 +157,9 @@ class DotProductAttention(SingleHeadLayer):
         dropout: float in [0, 1), dropout rate of the attention weights.
         kernel_initializer: initializer of W.
         seed: int, seed of the dropout.
-        scale: float, factor of the scores. Default: 1, or that of `"scaled"`.
-            `"general"` over a width D learns far faster with `D**-0.5`; otherwise one
-            step of an optimizer changes the scores by much.
+        scale: float, factor of the scores. Default: `D ** -0.5` for `"scaled"`,
+            otherwise 1. With `"general"`, pass `D ** -0.5`: without it, one optimizer
+            step changes the scores too much and training is slow.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Raises:
@@ -170,8 +173,8 @@ class DotProductAttention(SingleHeadLayer):
         key: floats `(B, S, D'')`. Default: `value`.
         padding_mask: bool `(B, S)`, True = a real token of `value`. Replaces the
             implicit Keras mask of `value`.
-        attention_mask: bool `(B, T, S)`, True = may attend; joined with the padding
-            mask.
+        attention_mask: bool `(T, S)` or `(B, T, S)`, True = may attend; joined with the
+            padding mask.
         use_causal_mask: bool, whether query `i` attends only to keys `j <= i`.
         return_attention_scores: bool, whether to return the attention weights as well.
         training: bool, whether dropout is applied.

@@ -47,7 +47,7 @@ class PositionBias(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class AlibiPositionBias(PositionBias):
-    """ALiBi: attention scores minus the distance of query and key, times a slope.
+    """ALiBi: subtracts a slope times the query-key distance from attention scores.
 
     The slope differs from head to head; nothing is learned. Given to an attention layer
     as `position=`, or called on scores.

@@ -14,7 +14,10 @@ from keras_attn.layers._internal.trainable_state import (
     add_trainable_state,
     restore_trainable_state,
 )
-from keras_attn.layers.attention.attention_layer import AttentionLayer
+from keras_attn.layers.attention.attention_layer import (
+    AttentionLayer,
+    refuse_dependent_context,
+)
 from keras_attn.layers.recurrent.cells import DecoderCell, check_cell, run_cell
 from keras_attn.layers.recurrent.state_bridge import StateBridge
 
@@ -300,8 +303,8 @@ class RecurrentDecoder(keras.layers.Layer):
             has = "has no attention" if self.attention is None else "has an attention"
             received = "None" if encoder_sequence is None else "a tensor"
             raise ValueError(
-                f"Layer '{self.name}' {has}: pass an encoder sequence if and only if "
-                f"the layer has one. Received: encoder_sequence={received}"
+                f"Layer '{self.name}' {has}: pass `encoder_sequence` if and only if "
+                f"the layer has an attention. Received: encoder_sequence={received}"
             )
         if (initial_state is not None) != (self._bridge is not None):
             raise ValueError(
@@ -346,9 +349,8 @@ class RecurrentDecoder(keras.layers.Layer):
         self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Apply the layer to new positions; see `decoding.CachedLayer`."""
-        for name in (*self.context_arguments, *self.context_masks):
-            if inputs.get(name) is not None:
-                raise ValueError(f"its `{name}` depends on the generated tokens.")
+        names = (*self.context_arguments, *self.context_masks)
+        refuse_dependent_context(self, inputs, names)
         context = dict(inputs.get("projected_context", {}))
         states = [cache[name] for name in sorted(cache)]
         for i, name in enumerate(sorted(n for n in context if "initial" in n)):

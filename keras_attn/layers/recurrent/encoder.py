@@ -22,7 +22,7 @@ class RecurrentEncoder(keras.layers.Layer):
     """Stacked GRU or LSTM layers over a sequence, in one direction or both.
 
     Returns a vector per position, for attention, and the last states as one vector,
-    for decoders without attention.
+    for the initial state of a decoder.
 
     Padding is skipped: outputs are zero there, and the states are those at the last
     real token. If all tokens are padding, they are zero.

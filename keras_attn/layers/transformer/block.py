@@ -81,8 +81,6 @@ class TransformerBlock(keras.layers.Layer):
         """The normalization, as given to the constructor."""
         return self._normalization.value
 
-    # A layer that several blocks share is built only once.
-
     def _build_attention(
         self, name: str, layer: Any, layer_class: type, *shapes: Shape
     ) -> keras.layers.Layer:
@@ -91,7 +89,7 @@ class TransformerBlock(keras.layers.Layer):
             layer = layer_class(
                 self.num_heads, dropout=self.dropout, **self._part_options(name)
             )
-        if not layer.built:
+        if not layer.built:  # Another block may share this layer and have built it.
             layer.build(*shapes)
         return layer
 
@@ -103,7 +101,7 @@ class TransformerBlock(keras.layers.Layer):
             layer = FeedForward(
                 self.intermediate_dim, activation=self.activation, **options
             )
-        if not layer.built:
+        if not layer.built:  # Another block may share this layer and have built it.
             layer.build(shape)
         return layer
 

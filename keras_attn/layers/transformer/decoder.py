@@ -8,6 +8,7 @@ import keras
 from keras_attn._keras_internals import implicit_mask
 from keras_attn._types import ActivationLike, InitializerLike, Shape, Tensor
 from keras_attn.layers._internal import arguments
+from keras_attn.layers.attention.attention_layer import refuse_dependent_context
 from keras_attn.layers.attention.multi_head_attention import (
     CrossAttention,
     MultiHeadSelfAttention,
@@ -64,11 +65,12 @@ class TransformerDecoder(TransformerBlock):
         encoder_sequence: floats `(B, S, D')`, or None in every call.
         decoder_padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit
             Keras mask of `decoder_sequence`.
-        decoder_attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend;
-            joined with the other masks.
+        decoder_attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, N, T, T)`, True = may
+            attend; joined with the other masks.
         encoder_padding_mask: bool `(B, S)`, True = a real token. Replaces the implicit
             Keras mask of `encoder_sequence`.
-        encoder_attention_mask: bool `(B, T, S)` or `(B, N, T, S)`, True = may attend.
+        encoder_attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, N, T, S)`, True = may
+            attend; joined with the padding mask of the encoder sequence.
         use_causal_mask: bool, whether token `i` attends only to tokens `j <= i`.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights as well.
@@ -273,9 +275,8 @@ class TransformerDecoder(TransformerBlock):
         self, inputs: Mapping[str, Any], cache: Mapping[str, Tensor], index: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Apply the block to new positions; see `decoding.CachedLayer`."""
-        for name in ("encoder_sequence", "encoder_padding_mask"):
-            if inputs.get(name) is not None:
-                raise ValueError(f"its `{name}` depends on the generated tokens.")
+        names = (*self.context_arguments, *self.context_masks)
+        refuse_dependent_context(self, inputs, names)
         context = inputs.get("projected_context")
         self._check_encoder_sequence(context)
         decoder_sequence = inputs["decoder_sequence"]

@@ -53,8 +53,8 @@ class TransformerEncoder(TransformerBlock):
         inputs: floats `(B, T, D)`.
         padding_mask: bool `(B, T)`, True = a real token. Replaces the implicit Keras
             mask of `inputs`.
-        attention_mask: bool `(B, T, T)` or `(B, N, T, T)`, True = may attend; joined
-            with the padding mask.
+        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, N, T, T)`, True = may
+            attend; joined with the padding mask.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights as well.
         segment_ids: int `(B, T)`, for several sequences packed into one: tokens attend

@@ -35,7 +35,8 @@ __all__ = ["KERNELS", "attention_kernel", "dot_product_attention"]
 
 KERNELS = ("auto", "full", "blockwise", "fused")
 
-# From this number of scores per head on, the blockwise kernel is faster than the full.
+# From this number of scores per head on, the blockwise kernel is faster than the full
+# one with XLA; without XLA it takes up to a fifth longer. See docs/results.md.
 _MANY_SCORES = 1024 * 1024
 
 # The features of a call that a kernel does not support.
@@ -112,12 +113,14 @@ def dot_product_attention(
       well. It skips blocks that are fully masked.
     - `"fused"` is the kernel of the backend (`keras.ops.dot_product_attention`).
 
-    `"auto"` selects the first that applies: the full kernel if the weights are
-    returned; the fused kernel if the backend has one (PyTorch, JAX with an accelerator)
-    and it supports the call (no dropout, soft cap or sinks; on JAX also equal head
-    sizes of query and value), unless T x S is known and at least 2^20 and a mask or
-    bias of that size would be needed; the blockwise kernel if T x S is known and at
-    least 2^20; the full kernel. `attention_kernel` replaces `"auto"`.
+    A call is large if T and S are known, T > 1 and T x S is at least 2^20. `"auto"`
+    selects the first that applies: the full kernel if the weights are returned or
+    `key_positions` are given; the fused kernel if the backend has one (PyTorch, JAX
+    with an accelerator) and it supports the call (no dropout, soft cap or sinks; on JAX
+    also equal head sizes of query and value), unless the call is large and needs a mask
+    or bias of size T x S (any bias, and any mask but a causal one with T = S); the
+    blockwise kernel if the call is large; the full kernel. `attention_kernel` replaces
+    `"auto"`.
 
     A query without any key to attend to has zero weights, a zero output and finite
     gradients. The softmax is computed in float32.
@@ -173,11 +176,11 @@ def dot_product_attention(
     """
     if scale is None:
         scale = float(query.shape[-1] ** -0.5)
-    heads, kv_heads = query.shape[2], key.shape[1 if heads_first else 2]
-    if heads % kv_heads:
+    num_heads, num_key_value_heads = query.shape[2], key.shape[1 if heads_first else 2]
+    if num_heads % num_key_value_heads:
         raise ValueError(
             "The number of query heads must be a multiple of the number of key heads. "
-            f"Received: {heads} and {kv_heads}"
+            f"Received: {num_heads=}, {num_key_value_heads=}"
         )
     num_queries = ops.shape(query)[1]
     num_keys = ops.shape(key)[2 if heads_first else 1]
@@ -402,7 +405,7 @@ def _for_einsum(
     """
     if keras.backend.standardize_dtype(query.dtype) == "float16":
         query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
-    groups = query.shape[2] // key.shape[2]
-    if groups > 1:
-        key, value = ops.repeat(key, groups, axis=2), ops.repeat(value, groups, axis=2)
+    group_size = query.shape[2] // key.shape[2]
+    if group_size > 1:
+        key, value = (ops.repeat(x, group_size, axis=2) for x in (key, value))
     return query, key, value

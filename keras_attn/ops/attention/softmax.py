@@ -72,7 +72,10 @@ def softmax_weights(
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return attention weights; those of a query without any key are uniform.
+    """Return attention weights.
+
+    For a query without any key they are meaningless: `weighted_sum` replaces them, and
+    its output, by zeros.
 
     Args:
         scores: floats `(B, N, T, S)`.
@@ -145,14 +148,14 @@ def weighted_sum(
     return output, weights
 
 
-def group_heads(x: Tensor, num_kv_heads: int) -> Tensor:
+def group_heads(x: Tensor, num_key_value_heads: int) -> Tensor:
     """Reshape `(B, N, T, H)` to `(B, K, G x T, H)`; G = N / K heads share a key.
 
     Grouped heads become more rows of the same product, so no key is repeated.
     """
     batch, num_heads, length, size = ops.shape(x)
-    groups = num_heads // num_kv_heads
-    return ops.reshape(x, (batch, num_kv_heads, groups * length, size))
+    group_size = num_heads // num_key_value_heads
+    return ops.reshape(x, (batch, num_key_value_heads, group_size * length, size))
 
 
 def ungroup_heads(x: Tensor, like: Tensor) -> Tensor:

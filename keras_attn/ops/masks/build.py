@@ -214,7 +214,8 @@ def combine(
         A `Mask`, or `None` if every query may attend to every key.
 
     Raises:
-        ValueError: If a mask has a wrong rank, dtype or length.
+        ValueError: If a mask has a wrong rank, dtype, length, batch size or number of
+            heads.
 
     Example:
         >>> import numpy as np
@@ -265,7 +266,8 @@ def check(
         num_heads: N if it is known.
 
     Raises:
-        ValueError: If a mask has a wrong rank, dtype, length, batch or number of heads.
+        ValueError: If a mask has a wrong rank, dtype, length, batch size or number of
+            heads.
 
     Example:
         >>> import keras

@@ -35,14 +35,14 @@ class _QueryBlock(typing.NamedTuple):
         query: `(B, K, G x Q, H)`.
         upstream: The gradient of the output, `(B, K, G x Q, V)`.
         log_sum: The logarithm of the sum of the softmax, `(B, K, G x Q, 1)`.
-        mean: The mean of the gradients of the weights, under the weights,
-            `(B, K, G x Q, 1)`.
+        delta: For each query, the sum over keys of weight times gradient of the weight
+            (D in FlashAttention), `(B, K, G x Q, 1)`.
     """
 
     query: Tensor
     upstream: Tensor
     log_sum: Tensor
-    mean: Tensor
+    delta: Tensor
 
 
 class Tiles:
@@ -53,11 +53,11 @@ class Tiles:
     """
 
     batch: typing.Any
-    heads: typing.Any
-    length: typing.Any
-    kv_heads: typing.Any
-    total: typing.Any
-    groups: typing.Any
+    num_heads: typing.Any
+    num_queries: typing.Any
+    num_key_value_heads: typing.Any
+    num_keys: typing.Any
+    group_size: typing.Any
     count_q: typing.Any
     count_k: typing.Any
     size_q: int
@@ -83,11 +83,12 @@ class Tiles:
         self.sinks = sinks
         self.query_start = query_start
         self.size_q, self.size_k = block_sizes
-        self.batch, self.heads, self.length, _ = ops.shape(query)
-        self.kv_heads, self.total = ops.shape(key)[1:3]
-        self.groups = self.heads // self.kv_heads
-        self.count_q = -(-self.length // self.size_q)
-        self.count_k = -(-self.total // self.size_k)
+        self.batch, self.num_heads, self.num_queries, _ = ops.shape(query)
+        self.num_key_value_heads, self.num_keys = ops.shape(key)[1:3]
+        self.group_size = self.num_heads // self.num_key_value_heads
+        self.head_shape = (self.num_key_value_heads, self.group_size)
+        self.count_q = -(-self.num_queries // self.size_q)
+        self.count_k = -(-self.num_keys // self.size_k)
         # (blocks, B, K, G x Q, H) and (blocks, B, K, P, H): each block is contiguous.
         self.queries = self._split_queries(query)
         self.keys, self.values = self._split_keys(key), self._split_keys(value)
@@ -100,31 +101,31 @@ class Tiles:
     # Splitting into blocks and joining them
 
     def _split_queries(self, x: Tensor) -> Tensor:
-        x = _pad(x, self.length, self.count_q * self.size_q)
-        shape = (self.batch, self.kv_heads, self.groups, self.count_q, self.size_q)
-        x = ops.transpose(ops.reshape(x, (*shape, x.shape[3])), (3, 0, 1, 2, 4, 5))
-        shape = (self.batch, self.kv_heads, self.groups * self.size_q, x.shape[5])
-        return ops.reshape(x, (self.count_q, *shape))
+        x = _pad(x, self.num_queries, self.count_q * self.size_q)
+        shape = (self.batch, *self.head_shape, self.count_q, self.size_q, x.shape[3])
+        x = ops.transpose(ops.reshape(x, shape), (3, 0, 1, 2, 4, 5))
+        rows = self.group_size * self.size_q
+        shape = (self.count_q, self.batch, self.num_key_value_heads, rows, x.shape[5])
+        return ops.reshape(x, shape)
 
     def _split_keys(self, x: Tensor) -> Tensor:
-        x = _pad(x, self.total, self.count_k * self.size_k)
+        x = _pad(x, self.num_keys, self.count_k * self.size_k)
         batch, heads = ops.shape(x)[:2]
         x = ops.reshape(x, (batch, heads, self.count_k, self.size_k, x.shape[3]))
         return ops.transpose(x, (2, 0, 1, 3, 4))
 
     def join_queries(self, x: Tensor, dtype: DTypeLike) -> Tensor:
         """Return the blocks of queries as one tensor `(B, N, T, V)`."""
-        shape = (self.count_q, self.batch, self.kv_heads, self.groups, self.size_q)
-        x = ops.transpose(
-            ops.reshape(ops.cast(x, dtype), (*shape, x.shape[4])), (1, 2, 3, 0, 4, 5)
-        )
-        x = ops.reshape(x, (self.batch, self.heads, -1, x.shape[5]))
-        return x[:, :, : self.length]
+        shape = (self.count_q, self.batch, *self.head_shape, self.size_q, x.shape[4])
+        x = ops.reshape(ops.cast(x, dtype), shape)
+        x = ops.transpose(x, (1, 2, 3, 0, 4, 5))
+        x = ops.reshape(x, (self.batch, self.num_heads, -1, x.shape[5]))
+        return x[:, :, : self.num_queries]
 
     def _join_keys(self, x: Tensor) -> Tensor:
         x = ops.transpose(x, (1, 2, 0, 3, 4))
-        x = ops.reshape(x, (self.batch, self.kv_heads, -1, x.shape[4]))
-        return x[:, :, : self.total]
+        x = ops.reshape(x, (self.batch, self.num_key_value_heads, -1, x.shape[4]))
+        return x[:, :, : self.num_keys]
 
     # Tiles that are not fully masked
 
@@ -144,7 +145,7 @@ class Tiles:
             active = self.mask.overlap(queries, keys)
             unmasked.append(self.mask.covers(queries, keys))
         if not self._has_full_blocks():
-            unmasked.append(keys.last[None, :] < self.total)
+            unmasked.append(keys.last[None, :] < self.num_keys)
         if active is None and (not unmasked or unmasked[0] is None):
             return  # No tile to skip, and all tiles are computed in the same way.
         shape = (self.count_q, self.count_k)
@@ -161,7 +162,7 @@ class Tiles:
 
     def _has_full_blocks(self) -> bool:
         """Return whether the last block of keys is known to have no padding."""
-        return isinstance(self.total, int) and self.total % self.size_k == 0
+        return isinstance(self.num_keys, int) and self.num_keys % self.size_k == 0
 
     # One tile
 
@@ -174,11 +175,10 @@ class Tiles:
 
         The result broadcasts to that shape.
         """
-        if self.groups > 1:
-            heads = x.shape[1]
-            by_group = (1, 1) if heads == 1 else (self.kv_heads, self.groups)
+        if self.group_size > 1:
+            head_shape = (1, 1) if x.shape[1] == 1 else self.head_shape
             batch, _, *sizes = ops.shape(x)
-            x = ops.reshape(x, (batch, *by_group, *sizes))
+            x = ops.reshape(x, (batch, *head_shape, *sizes))
         if not transposed:
             return x
         last = len(x.shape) - 1
@@ -186,10 +186,12 @@ class Tiles:
 
     def _shape(self, transposed: bool) -> Shape:
         """Return the shape of the scores of a tile with an axis for the groups."""
-        groups = (self.groups,) if self.groups > 1 else ()
+        heads, group = self.num_key_value_heads, ()
+        if self.group_size > 1:
+            group = (self.group_size,)
         if transposed:
-            return (self.batch, self.kv_heads, self.size_k, *groups, self.size_q)
-        return (self.batch, self.kv_heads, *groups, self.size_q, self.size_k)
+            return (self.batch, heads, self.size_k, *group, self.size_q)
+        return (self.batch, heads, *group, self.size_q, self.size_k)
 
     def _scores(
         self,
@@ -236,7 +238,7 @@ class Tiles:
     def _allowed(self, query: Span, key: Span) -> Tensor | None:
         is_key = None
         if not self._has_full_blocks():
-            is_key = ops.reshape(key.positions() < self.total, (1, 1, 1, -1))
+            is_key = ops.reshape(key.positions() < self.num_keys, (1, 1, 1, -1))
         if self.mask is None:
             return is_key
         allowed = self.mask.evaluate(query, key)
@@ -280,39 +282,41 @@ class Tiles:
                 is_masked: bool,
                 output: Tensor,
                 largest: Tensor,
-                total: Tensor,
+                weight_sum: Tensor,
             ) -> tuple[Tensor, Tensor, Tensor]:
                 key, value = take_block(self.keys, j), take_block(self.values, j)
                 scores, _ = self._scores(i, j, query, key, is_masked)
                 new = ops.maximum(largest, ops.max(scores, axis=3, keepdims=True))
                 weights, rescale = ops.exp(scores - new), ops.exp(largest - new)
-                total = total * rescale + ops.sum(weights, axis=3, keepdims=True)
+                weight_sum = weight_sum * rescale
+                weight_sum = weight_sum + ops.sum(weights, axis=3, keepdims=True)
                 factors = self._dropout_factors(i, j)
                 if factors is not None:
                     weights = weights * factors
                 weights = ops.cast(weights, value.dtype)
                 product = ops.cast(ops.matmul(weights, value), "float32")
-                return output * rescale + product, new, total
+                return output * rescale + product, new, weight_sum
 
             zeros = [ops.zeros(shape, dtype="float32") for shape in shapes]
-            output, largest, total = self._loop_over_keys(
+            output, largest, weight_sum = self._loop_over_keys(
                 i, one_tile, (zeros[0], zeros[1] - 1e29, zeros[1])
             )
             if self.sinks is not None:
                 sink = self._sink_scores()
                 new = ops.maximum(largest, sink)
                 rescale = ops.exp(largest - new)
-                output, total = output * rescale, total * rescale + ops.exp(sink - new)
+                output = output * rescale
+                weight_sum = weight_sum * rescale + ops.exp(sink - new)
                 largest = new
-            total = ops.maximum(total, 1e-30)
-            return output / total, largest + ops.log(total)
+            weight_sum = ops.maximum(weight_sum, 1e-30)
+            return output / weight_sum, largest + ops.log(weight_sum)
 
         return map_blocks(one_block, [self.queries], shapes)
 
     def _sink_scores(self) -> Tensor:
         """Return the scores of the sinks for a block of queries, `(1, K, G x Q, 1)`."""
         sinks = ops.cast(self.sinks, "float32")
-        sinks = ops.reshape(sinks, (1, self.kv_heads, self.groups, 1))
+        sinks = ops.reshape(sinks, (1, *self.head_shape, 1))
         return ops.repeat(sinks, self.size_q, axis=2) if self.size_q > 1 else sinks
 
     def gradients(
@@ -326,9 +330,10 @@ class Tiles:
             upstream: The gradient of the output, `(B, N, T, V)`.
         """
         upstream = self._split_queries(ops.cast(upstream, self.values.dtype))
-        # The mean of the gradients of a query's weights, under the weights.
-        means = ops.sum(ops.cast(upstream, "float32") * output, axis=4, keepdims=True)
-        blocks = _QueryBlock(self.queries, upstream, log_sums, means)
+        # For each query, the sum over keys of weight times gradient of the weight (D in
+        # FlashAttention).
+        deltas = ops.sum(ops.cast(upstream, "float32") * output, axis=4, keepdims=True)
+        blocks = _QueryBlock(self.queries, upstream, log_sums, deltas)
         queries = self._query_gradients(blocks)
         keys, values = self._key_gradients(blocks)
         gradients = [
@@ -337,7 +342,7 @@ class Tiles:
             self._join_keys(values),
         ]
         if self.sinks is not None:
-            gradients.append(self._sink_gradient(log_sums, means))
+            gradients.append(self._sink_gradient(log_sums, deltas))
         if self.bias is not None and self.bias.tensors():
             gradients += self._bias_gradients(blocks, self.bias)
         return gradients
@@ -360,9 +365,9 @@ class Tiles:
             after the soft cap and the bias, float32.
         """
         dtype = self.values.dtype
-        log_sum, mean = block.log_sum, block.mean
+        log_sum, delta = block.log_sum, block.delta
         if transposed:
-            log_sum, mean = ops.swapaxes(log_sum, 2, 3), ops.swapaxes(mean, 2, 3)
+            log_sum, delta = ops.swapaxes(log_sum, 2, 3), ops.swapaxes(delta, 2, 3)
         scores, slope = self._scores(i, j, block.query, key, is_masked, transposed)
         weights = ops.exp(scores - log_sum)
         left, right = (value, block.upstream) if transposed else (block.upstream, value)
@@ -372,7 +377,7 @@ class Tiles:
         dropped = weights
         if factors is not None:
             gradient, dropped = gradient * factors, weights * factors
-        of_scores = weights * (gradient - mean)
+        of_scores = weights * (gradient - delta)
         of_products = of_scores if slope is None else of_scores * slope
         return ops.cast(dropped, dtype), ops.cast(of_products, dtype), of_scores
 
@@ -418,9 +423,9 @@ class Tiles:
         keys, values = map_blocks(one_block, tensors, shapes)
         return keys, values
 
-    def _sink_gradient(self, log_sums: Tensor, means: Tensor) -> Tensor:
-        gradient = -ops.exp(self._sink_scores() - log_sums) * means
-        shape = (-1, self.kv_heads, self.groups, self.size_q)
+    def _sink_gradient(self, log_sums: Tensor, deltas: Tensor) -> Tensor:
+        gradient = -ops.exp(self._sink_scores() - log_sums) * deltas
+        shape = (-1, *self.head_shape, self.size_q)
         gradient = ops.sum(ops.reshape(gradient, shape), axis=(0, 3))
         return ops.reshape(gradient, self.sinks.shape)
 
@@ -437,7 +442,7 @@ class Tiles:
                     if tensor.shape[axis] != 1:
                         shape[axis] = length
             sums.append(ops.zeros(shape, dtype="float32"))
-        shape = (self.batch, self.heads, self.size_q, self.size_k)
+        shape = (self.batch, self.num_heads, self.size_q, self.size_k)
 
         def one_block(i: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
             block = _QueryBlock(*(take_block(x, i) for x in blocks))
