@@ -1,4 +1,4 @@
-"""Attention layers for Keras: stack, train, decode with a cache, look, export."""
+"""Attention layers for Keras 3: train, decode with a cache, inspect and export."""
 
 import importlib
 from types import ModuleType

@@ -1,10 +1,11 @@
 """The private parts of Keras that the library uses; no other module imports them.
 
-They are: the implicit mask of a tensor, the recorded calls of a Functional model,
-variables whose initial value is supplied later, the nested layers of a layer with their
-own weights, values that Keras does not track, whether a model is being saved or loaded,
-the variables that an optimizer's weight decay excludes, one update of an optimizer, and
-the arguments of a running `fit`.
+They are: the implicit mask of a tensor, whether a model is Functional and its recorded
+calls, variables whose initial value is supplied later, the nested layers of a layer and
+its own weights, the kernel of a dense layer without its adapters, whether a model is
+being saved or loaded, the variables that an optimizer's weight decay excludes, an
+update of an optimizer and the steps around it, and the arguments of a running `fit`.
+Values that Keras must not track are held by `Untracked`.
 `tests/test_keras_internals.py` lists the Keras versions that they were checked with,
 and fails if one of them changes.
 """

@@ -1,7 +1,7 @@
 """Rebuilding the graph of a Functional model with some of its calls replaced.
 
-This module handles Functional graphs in general and has no notion of attention:
-decoding and inspection decide which calls to replace.
+This module handles graphs of any model and does not depend on attention: decoding
+and inspection decide which calls to replace.
 """
 
 import dataclasses

@@ -29,6 +29,6 @@ def get_activation(name: str) -> str | Callable[[Tensor], Tensor]:
     if name not in _ACTIVATIONS:
         raise ValueError(
             "The activation in `config.json` must be one of "
-            f"{sorted(_ACTIVATIONS)}. Received: {name!r}"
+            f"{sorted(_ACTIVATIONS)}. Received: activation={name!r}"
         )
     return _ACTIVATIONS[name]

@@ -55,14 +55,19 @@ def check_config(
     Args:
         config: the config.
         shapes: dict from the name of each tensor in the file to its shape. There cannot
-            be more layers than tensors, nor a vocabulary larger than each tensor.
+            be more layers than tensors, nor a width or vocabulary above the size of the
+            largest axis of any tensor.
         uses_padding: whether the model masks the padding id.
     """
     largest = max((size for shape in shapes.values() for size in shape), default=0)
-    _check(config, _LAYERS, f"an int in [0, {len(shapes)}]", _int(0, len(shapes)))
-    _check(config, _WIDTHS, f"an int in [1, {largest}]", _int(1, largest))
+    for keys, least, most in (
+        (_LAYERS, 0, len(shapes)),
+        (_WIDTHS, 1, largest),
+        (("type_vocab_size",), 0, largest),
+    ):
+        expected = f"an int in [{least}, {most}] for these weights"
+        _check(config, keys, expected, _int(least, most))
     _check(config, _SIZES, "a positive int", _int(1))
-    _check(config, ("type_vocab_size",), f"an int in [0, {largest}]", _int(0, largest))
     _check(config, _EPSILONS, "a finite number of at least 0", _number(0.0))
     _check(config, _RATES, "a number in [0, 1)", lambda x: _number(0.0)(x) and x < 1)
     _check(config, _NAMES, "a string", lambda x: isinstance(x, str))
@@ -83,8 +88,8 @@ def _check(
         if not is_valid(config[key]):
             optional = " or null" if key in _OPTIONAL else ""
             raise ValueError(
-                f"`{key}` in `{CONFIG}` must be {expected}{optional} for these "
-                f"weights. Received: {key}={config[key]!r}"
+                f"`{key}` in `{CONFIG}` must be {expected}{optional}. "
+                f"Received: {key}={config[key]!r}"
             )
 
 

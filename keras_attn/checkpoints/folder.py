@@ -136,7 +136,7 @@ class Folder:
             raise ValueError(
                 "Pickled weights are not supported, because unpickling can execute "
                 f"arbitrary code; if you trust them, save the model as `{WEIGHTS}`. "
-                f"Received: {sorted(pickled)} in {self.path}"
+                f"Received: files={sorted(pickled)} in path={self.path}"
             )
         raise FileNotFoundError(
             f"Expected `{WEIGHTS}` or `{INDEX}`. Received: path={self.path}"

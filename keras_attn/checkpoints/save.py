@@ -29,7 +29,9 @@ _TOKENIZER_FILES = (
     *("special_tokens_map.json", "generation_config.json", "preprocessor_config.json"),
     "chat_template.jinja",
 )
-_KIND = "a published model"  # the kind of folder
+# Stored in `keras_attn_files.json`: folders with a different value are not replaced.
+# Do not reword.
+_KIND = "a published model"
 _SENTENCE_FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 
 
@@ -171,7 +173,7 @@ def _check_complete(model: keras.Model, entries: Sequence[Entry]) -> None:
     if unknown:
         raise ValueError(
             "Every weight must have a tensor in the format of published models; merge "
-            f"adapters before saving. Received: {sorted(unknown)[:8]}"
+            f"adapters before saving. Received: weights={sorted(unknown)[:8]}"
         )
 
 

@@ -50,7 +50,7 @@ def read_pooling(path: pathlib.Path) -> Pooling:
     if unknown:
         raise ValueError(
             f"The modules in `{MODULES}` must be of the types Transformer, Pooling and "
-            f"Normalize. Received: {sorted(unknown)}"
+            f"Normalize. Received: types={sorted(unknown)}"
         )
     pooling = "mean"
     if "Pooling" in kinds:
@@ -64,7 +64,7 @@ def _module_entry(module: Any, name: str) -> Any:
     if not isinstance(module, dict) or name not in module:
         raise ValueError(
             f"`{MODULES}` must be a list of modules with 'type' and 'path'. "
-            f"Received: {module!r}"
+            f"Received: module={module!r}"
         )
     return module[name]
 
@@ -81,7 +81,8 @@ def _pooling_argument(config: dict[str, Any]) -> str:
         if modes == [mode]:
             return pooling
     raise ValueError(
-        f"The pooling mode must be one of {list(_MODES.values())}. Received: {modes}"
+        f"The pooling mode must be one of {list(_MODES.values())}. "
+        f"Received: pooling_mode={modes}"
     )
 
 

@@ -48,13 +48,13 @@ def functional_model(inputs: Any, outputs: Any, name: str | None) -> keras.Model
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class HalfPrecisionModel(keras.Model):
-    """A Functional model that takes care of half precision when it is trained.
+    """A Functional model that scales its loss if a layer is mixed_float16.
 
-    Keras scales the loss of a model whose own dtype policy is `"mixed_float16"`, which
-    is the global policy of the moment when the model is made, also if it is loaded or
-    cloned. Here it is the policy of the layers.
+    Keras decides this by the global dtype policy at the time the model is constructed,
+    loaded or cloned; this class decides it by the layers: if any computes in float16
+    with float32 variables, the dtype policy of the model is set to `"mixed_float16"`.
 
-    A training of weights that are stored in half precision warns.
+    `fit` warns if trainable weights are stored in half precision.
 
     Args:
         inputs, outputs, name: arguments of `keras.Model`.

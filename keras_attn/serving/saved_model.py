@@ -15,6 +15,8 @@ from keras_attn import _atomic_folder
 __all__ = ["OPS_FILE", "check_path", "write"]
 
 OPS_FILE = "non_core_ops.json"
+# Stored in `keras_attn_files.json`: folders with a different value are not replaced.
+# Do not reword.
 _KIND = "a SavedModel"
 
 

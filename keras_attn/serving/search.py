@@ -45,8 +45,9 @@ class ServedSearch:
         tokenizer: The tokenizer of the generated tokens.
         strategy: A `keras_attn.decoding.Strategy`, or None for `GreedySearch()`.
         max_new_tokens: int L, the maximum number of generated tokens.
-        max_source_length: The maximum number of token ids per batch element. Only
-            prompts must not be longer.
+        max_source_length: The maximum number of token ids per batch element. Prompts
+            must not be longer; longer source ids are padded to the next power of two
+            if XLA compiles the search.
         padding_id: int, the id that pads the token ids.
         jit_compile: bool or `"auto"`, see `keras_attn.decoding.generate`.
 
