@@ -5,6 +5,7 @@ folder to the path.
 """
 
 import collections
+import gc
 import os
 
 import pytest
@@ -19,6 +20,16 @@ def pytest_addoption(parser):
         metavar="N",
         help="run at most N cases of each parametrized test of a part of the package",
     )
+
+
+def pytest_collection_finish(session):
+    """Exempt the imported modules from garbage collection.
+
+    They hold millions of objects, and Keras runs a collection for each weight that it
+    deletes, for example in `quantize`.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -175,12 +175,20 @@ class GenerationConfig:
             raise ValueError(f"The file must hold a JSON object. Received: {path=}")
         if "keras_attn" not in content:
             return cls(**_published_fields(content))
-        values = dict(content["keras_attn"])
-        strategy = values.get("strategy")
-        if strategy is not None:
-            options = {n: value for n, value in strategy.items() if n != "class_name"}
-            values["strategy"] = _STRATEGIES[strategy["class_name"]](**options)
-        return cls(**values)
+        try:
+            values = dict(content["keras_attn"])
+            strategy = values.get("strategy")
+            if strategy is not None:
+                options = dict(strategy)
+                strategy_class = _STRATEGIES[options.pop("class_name")]
+                values["strategy"] = strategy_class(**options)
+            return cls(**values)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                "The file must hold the fields of a `GenerationConfig`, and be written "
+                f"by this version of keras_attn or an earlier one. Received: {path=}, "
+                f"which gives {type(error).__name__}: {error}"
+            ) from error
 
 
 def _config_file(path: str | pathlib.Path) -> pathlib.Path:

@@ -32,7 +32,10 @@ from keras_attn.decoding.step.model_info import (
     vocabulary_sizes,
 )
 from keras_attn.decoding.step.step_model import StepModel, step_model
-from keras_attn.decoding.strategies.logits_processors import TokenConstraints
+from keras_attn.decoding.strategies.logits_processors import (
+    TokenConstraints,
+    default_banned_token_ids,
+)
 from keras_attn.ops.static_value import check_ids
 
 __all__ = ["Request"]
@@ -297,7 +300,7 @@ def _constraints(
     """Return the constraints of a configuration; raise a ValueError for wrong ids."""
     banned_token_ids: Any = config.banned_token_ids
     if banned_token_ids is None:
-        banned_token_ids = getattr(model, "banned_token_ids", ())
+        banned_token_ids = default_banned_token_ids(model)
     end_token_id = () if config.end_token_id is None else config.end_token_id
     end_token_ids = np.ravel(end_token_id)
     banned_token_ids = np.ravel(banned_token_ids)

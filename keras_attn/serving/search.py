@@ -12,7 +12,10 @@ from keras_attn.decoding import GreedySearch, Sampling, Strategy
 from keras_attn.decoding.compile import uses_xla
 from keras_attn.decoding.loop import DecodingLoop, SearchSettings, prompt_lengths
 from keras_attn.decoding.step.step_model import step_model
-from keras_attn.decoding.strategies.logits_processors import TokenConstraints
+from keras_attn.decoding.strategies.logits_processors import (
+    TokenConstraints,
+    default_banned_token_ids,
+)
 from keras_attn.serving import shape_buckets
 from keras_attn.text import Tokenizer
 
@@ -101,7 +104,10 @@ class ServedSearch:
                 step,
                 SearchSettings(
                     strategy,
-                    TokenConstraints((tokenizer.end_token_id,)),
+                    TokenConstraints(
+                        (tokenizer.end_token_id,),
+                        banned_token_ids=default_banned_token_ids(model),
+                    ),
                     tokenizer.start_token_id,
                     max_new_tokens,
                     prefill,

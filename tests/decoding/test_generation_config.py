@@ -1,5 +1,6 @@
 """Files of generation configs."""
 
+import json
 import os
 
 import pytest
@@ -53,3 +54,21 @@ def test_a_path_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="cannot be written"):
         NEW.save(tmp_path / "file" / "config.json")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1],
+        {"max_tokens": 3},
+        {"max_new_tokens": -1},
+        {"strategy": {"class_name": "Guess"}},
+        {"strategy": {"num_beams": 2}},
+        {"strategy": {"class_name": "BeamSearch", "number": 2}},
+        {"strategy": "BeamSearch"},
+    ],
+)
+def test_other_fields_are_refused(tmp_path, fields):
+    (tmp_path / "config.json").write_text(json.dumps({"keras_attn": fields}))
+    with pytest.raises(ValueError, match=r"GenerationConfig.*Received: path="):
+        GenerationConfig.load(tmp_path / "config.json")

@@ -58,6 +58,21 @@ def test_translations_equal_those_of_generate(translator, model, tokenizers):
     np.testing.assert_allclose(results["score"], scores, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_tokens_that_the_model_excludes_are_not_written(tokenizers):
+    sizes = [tokenizers[side].vocabulary_size for side in ("source", "target")]
+    model = make(*sizes)
+    options = {"max_new_tokens": LENGTH, "max_source_length": SOURCE_LENGTH}
+    sides = (tokenizers["source"], tokenizers["target"])
+    (text,) = Translator(model, *sides, **options)(KOREAN[:1])
+    written = set(tokenizers["target"].tokenize([text]).values.numpy().tolist())
+    model.banned_token_ids = tuple(written)
+    (other,) = Translator(model, *sides, **options)(KOREAN[:1])
+    ids = set(tokenizers["target"].tokenize([other]).values.numpy().tolist())
+    assert written and not ids & written
+    assert [other] == reference(model, tokenizers, KOREAN[:1])[0]
+
+
 def test_number_of_translations(translator):
     assert translator([]) == []
     assert len(translator(KOREAN[:1])) == 1

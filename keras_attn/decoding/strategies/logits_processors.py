@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_attn._types import Tensor
 
-__all__ = ["TokenConstraints"]
+__all__ = ["TokenConstraints", "default_banned_token_ids"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,11 @@ class TokenConstraints:
             is_forbidden = ops.expand_dims(ops.logical_and(is_forced, is_other), 1)
             logits = ops.where(is_forbidden, -np.inf, logits)
         return logits
+
+
+def default_banned_token_ids(model: keras.Model) -> tuple[int, ...]:
+    """Return the ids that a model itself excludes, as published models may do."""
+    return tuple(getattr(model, "banned_token_ids", ()))
 
 
 def _one_of(token_ids: tuple[int, ...], vocabulary_size: int) -> Tensor:

@@ -112,7 +112,11 @@ class RecurrentEncoder(keras.layers.Layer):
             shape = (*shape[:-1], self.units)
         self._dropouts = [
             keras.layers.Dropout(
-                self.dropout, seed=self.seed, dtype=self.dtype_policy, name=f"drop{i}"
+                self.dropout,
+                # With one seed, inputs of the same shape would get the same mask.
+                seed=None if self.seed is None else self.seed + i,
+                dtype=self.dtype_policy,
+                name=f"drop{i}",
             )
             for i in range(self.num_layers)
         ]
