@@ -31,6 +31,7 @@ LAYERS = [
     "layers/test_block_variants.py",
     "layers/test_quantized_layers.py",
     "layers/test_mask_arguments.py",
+    "layers/test_traced_lengths.py",
 ]
 TRAINING = [
     "training/test_freeze.py",

@@ -16,6 +16,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # few hundred requests of the same shapes save as much, and fewer with a larger model.
 _MIN_PARAMETER_READS = 1e8
 
+_IN_TRAINING = (
+    "On the JAX backend the model has no weights while `fit`, `evaluate` or `predict` "
+    "runs in another thread. Call it afterwards, or in `on_epoch_end` of a callback."
+)
+
 
 def uses_xla(jit_compile: bool | str, model: keras.Model, max_new_tokens: int) -> bool:
     """Return whether a decoding loop is compiled with XLA.
@@ -86,7 +91,16 @@ def compile_function(
 
         @functools.wraps(function)
         def run(*args: Any) -> Any:
-            return with_values([variable.value for variable in variables], *args)
+            try:
+                values = [variable.value for variable in variables]
+            except TypeError as error:  # Keras holds the values outside the variables.
+                raise RuntimeError(_IN_TRAINING) from error
+            try:
+                return with_values(values, *args)
+            except (RuntimeError, ValueError) as error:
+                if "deleted" in str(error):  # `fit` has given their memory away.
+                    raise RuntimeError(_IN_TRAINING) from error
+                raise
 
         result = run
         return result

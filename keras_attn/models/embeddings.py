@@ -1,7 +1,8 @@
 """Source and target token embeddings of translation models."""
 
 from keras_attn import layers
-from keras_attn._types import DTypeLike
+from keras_attn._types import DTypeLike, InitializerLike
+from keras_attn.layers._internal import arguments
 
 __all__ = ["translation_embeddings"]
 
@@ -12,6 +13,7 @@ def translation_embeddings(
     hidden_dim: int,
     share_embeddings: bool,
     dtype: DTypeLike | None,
+    embeddings_initializer: InitializerLike | None = None,
 ) -> tuple[layers.TokenEmbedding, layers.TokenEmbedding]:
     """Return the token embeddings of the source and of the target.
 
@@ -25,6 +27,8 @@ def translation_embeddings(
         share_embeddings: bool, whether the output projection is tied to the target
             embedding and, with one vocabulary, the same layer embeds both sides.
         dtype: dtype or dtype policy of the layers.
+        embeddings_initializer: initializer of the embeddings and of a separate output
+            projection. Default: that of `TokenEmbedding`.
 
     Returns:
         A tuple `(source_embedding, target_embedding)` of `TokenEmbedding` layers,
@@ -39,6 +43,7 @@ def translation_embeddings(
             hidden_dim,
             scale=True,
             tie_weights=tie_weights,
+            embeddings_initializer=arguments.clone_initializer(embeddings_initializer),
             dtype=dtype,
             name=name,
         )

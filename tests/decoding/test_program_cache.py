@@ -9,7 +9,7 @@ import pytest
 from stacked_models import V, language_model
 from tensors import array, fill_weights
 
-from keras_attn import decoding, ops
+from keras_attn import decoding, ops, training
 from keras_attn.decoding import request
 
 
@@ -92,3 +92,34 @@ def test_a_forced_kernel_does_not_change_the_tokens():
         np.testing.assert_array_equal(
             array(found["token_ids"]), array(expected["token_ids"])
         )
+
+
+@pytest.mark.slow
+@pytest.mark.every_backend
+def test_generate_during_fit():
+    """Keras on JAX holds the weights outside the model while it trains."""
+    model = fill_weights(language_model())
+    ids = np.random.default_rng(0).integers(1, V, (8, 6))
+    model.compile("sgd", training.MaskedCrossentropy())
+    during, after = [], []
+
+    def on_batch(batch, logs=None):
+        try:
+            during.append(generate(model, 3)["token_ids"])
+        except RuntimeError as error:
+            during.append(error)
+
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=on_batch,
+        on_epoch_end=lambda epoch, logs: after.append(generate(model, 3)),
+    )
+    for _ in range(2):  # with a compiled program, too
+        model.fit({"target": ids}, ids, batch_size=4, verbose=0, callbacks=[callback])
+    assert len(during) == 4 and len(after) == 2
+    if keras.backend.backend() == "jax":
+        for error in during:
+            assert "while `fit`" in str(error)
+    else:
+        assert not any(isinstance(result, Exception) for result in during)
+    expected = array(generate(model, 3)["token_ids"])
+    np.testing.assert_array_equal(array(after[-1]["token_ids"]), expected)

@@ -95,6 +95,7 @@ EVERY_ATTENTION_ARGUMENT = dict(
     use_gate=True,
     use_output_bias=True,
     branch_gain=0.5,
+    qkv_gain=0.7,
 )
 EVERY_LINEAR_ARGUMENT = {
     name: value

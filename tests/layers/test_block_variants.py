@@ -303,14 +303,19 @@ def kernels(block):
 
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("kind", ["GlorotUniform", "HeNormal", "RandomNormal"])
-def test_branch_gain_scales_some_kernels(kind):
+@pytest.mark.parametrize("gains", [(0.5, 1.0), (1.0, 0.7), (0.5, 0.7)])
+def test_gains_scale_some_kernels(kind, gains):
     """The same seed with and without."""
     block_class, shapes = layers.TransformerDecoder, [X.shape, CONTEXT.shape]
     found = []
-    for gain in (1.0, 0.5):
+    for branch_gain, qkv_gain in ((1.0, 1.0), gains):
         initializer = getattr(keras.initializers, kind)(seed=3)
         block = block_class(
-            MIDDLE, HEADS, kernel_initializer=initializer, branch_gain=gain
+            MIDDLE,
+            HEADS,
+            kernel_initializer=initializer,
+            branch_gain=branch_gain,
+            qkv_gain=qkv_gain,
         )
         block.build(*shapes)
         found.append(kernels(block))
@@ -321,8 +326,21 @@ def test_branch_gain_scales_some_kernels(kind):
         *(f"cross/{name}" for name in ("query", "key", "value", "attention_output")),
     }
     for name, kernel in plain.items():
-        gain = 1.0 if name.endswith(KEPT) else 0.5
+        gain = 1.0 if name.endswith(KEPT) else gains[0]
+        if name.endswith(("query", "key", "value")):
+            gain *= gains[1]
         assert_close(scaled[name], gain * kernel, 1e-6)
+
+
+@pytest.mark.on_pytorch
+def test_projections_have_the_initial_deviation_of_those_of_pytorch():
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.MultiheadAttention(64, 4).in_proj_weight.detach().numpy()
+    layer = layers.MultiHeadSelfAttention(4, qkv_gain=2**-0.5)
+    layer.build((None, None, 64))
+    for name in ("query", "key", "value"):
+        (kernel,) = (w for w in layer.weights if w.path.endswith(f"{name}/kernel"))
+        assert_close(array(kernel).std(), theirs.std(), 0.003)
 
 
 def test_branch_gain_of_a_gated_network():

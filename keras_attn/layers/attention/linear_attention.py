@@ -72,6 +72,8 @@ class LinearSelfAttention(keras.layers.Layer):
         kernel_constraint, bias_constraint: constraints of the projections.
         branch_gain: float, factor of the initial weights of the value and output
             projections, beta in DeepNorm.
+        qkv_gain: float, factor of the initial weights of the query, key and value
+            projections.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -123,6 +125,7 @@ class LinearSelfAttention(keras.layers.Layer):
         kernel_constraint: Any = None,
         bias_constraint: Any = None,
         branch_gain: float = 1.0,
+        qkv_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         arguments.refuse_unsupported(type(self), kwargs, _ALTERNATIVES)
@@ -148,6 +151,9 @@ class LinearSelfAttention(keras.layers.Layer):
         )
         self.branch_gain = arguments.number(
             "branch_gain", branch_gain, 0, expected="a positive number"
+        )
+        self.qkv_gain = arguments.number(
+            "qkv_gain", qkv_gain, 0, expected="a positive number"
         )
         self.supports_masking = True
 
@@ -279,6 +285,7 @@ class LinearSelfAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "output_shape": self.output_shape,
             "branch_gain": self.branch_gain,
+            "qkv_gain": self.qkv_gain,
         }
 
     def get_build_config(self) -> dict[str, Any] | None:

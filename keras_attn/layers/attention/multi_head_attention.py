@@ -71,6 +71,7 @@ class MultiHeadLayer(AttentionLayer):
         use_gate: bool = False,
         use_output_bias: bool | None = None,
         branch_gain: float = 1.0,
+        qkv_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         arguments.refuse_unsupported(type(self), kwargs, KERAS_ALTERNATIVES)
@@ -127,6 +128,9 @@ class MultiHeadLayer(AttentionLayer):
         self.use_output_bias = use_output_bias
         self.branch_gain: float = arguments.number(
             "branch_gain", branch_gain, 0, expected="a positive number"
+        )
+        self.qkv_gain: float = arguments.number(
+            "qkv_gain", qkv_gain, 0, expected="a positive number"
         )
 
     @property
@@ -260,6 +264,7 @@ class MultiHeadLayer(AttentionLayer):
             "use_gate": self.use_gate,
             "use_output_bias": self.use_output_bias,
             "branch_gain": self.branch_gain,
+            "qkv_gain": self.qkv_gain,
         }
 
 
@@ -323,6 +328,9 @@ class MultiHeadAttention(MultiHeadLayer):
             `use_bias`.
         branch_gain: float, factor of the initial weights of the value and output
             projections, beta in DeepNorm.
+        qkv_gain: float, factor of the initial weights of the query, key and value
+            projections. `2**-0.5` makes them those of PyTorch's `MultiheadAttention`,
+            where the three are one matrix; see `docs/training.md`.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Raises:
@@ -504,6 +512,9 @@ class MultiHeadSelfAttention(MultiHeadLayer):
             `use_bias`.
         branch_gain: float, factor of the initial weights of the value and output
             projections.
+        qkv_gain: float, factor of the initial weights of the query, key and value
+            projections. `2**-0.5` makes them those of PyTorch's `MultiheadAttention`,
+            where the three are one matrix; see `docs/training.md`.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     `MultiHeadAttention` documents these arguments in full, with the errors they raise

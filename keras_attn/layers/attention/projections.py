@@ -87,9 +87,12 @@ def build_projections(
     def dense(name: str, shape: Shape, input_dims: Any, output_dims: Any) -> HeadDense:
         options = arguments.weight_options(layer)
         is_output = name == "attention_output"
-        if layer.branch_gain != 1 and (is_output or name == "value"):
+        gain = layer.qkv_gain if name in ("query", "key", "value") else 1.0
+        if is_output or name == "value":
+            gain *= layer.branch_gain
+        if gain != 1:
             options["kernel_initializer"] = scale_initializer(
-                options["kernel_initializer"], layer.branch_gain
+                options["kernel_initializer"], gain
             )
         use_bias = layer.use_output_bias if is_output else None
         use_bias = layer.use_bias if use_bias is None else use_bias

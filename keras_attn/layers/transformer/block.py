@@ -41,6 +41,7 @@ class TransformerBlock(keras.layers.Layer):
         use_bias: bool = True,
         parallel: bool = False,
         branch_gain: float = 1.0,
+        qkv_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,6 +74,9 @@ class TransformerBlock(keras.layers.Layer):
                 "branch_gain", branch_gain, 0, expected="a positive number"
             )
         )
+        self.qkv_gain: float = float(
+            arguments.number("qkv_gain", qkv_gain, 0, expected="a positive number")
+        )
         self.supports_masking = True
         self._residual_layers: list[keras.layers.Layer] = []
 
@@ -87,7 +91,10 @@ class TransformerBlock(keras.layers.Layer):
         """Return the attention layer `layer`, or a new one, built."""
         if layer is None:
             layer = layer_class(
-                self.num_heads, dropout=self.dropout, **self._part_options(name)
+                self.num_heads,
+                dropout=self.dropout,
+                qkv_gain=self.qkv_gain,
+                **self._part_options(name),
             )
         if not layer.built:  # Another block may share this layer and have built it.
             layer.build(*shapes)
@@ -153,6 +160,7 @@ class TransformerBlock(keras.layers.Layer):
             "use_bias": self.use_bias,
             "parallel": self.parallel,
             "branch_gain": self.branch_gain,
+            "qkv_gain": self.qkv_gain,
         }
 
     def get_build_config(self) -> dict[str, Any] | None:

@@ -58,6 +58,8 @@ class TransformerDecoder(TransformerBlock):
         branch_gain: float, factor of the initial weights of the block's own
             feed-forward network and of its own value and output projections, beta in
             DeepNorm; see `deep_norm`.
+        qkv_gain: float, factor of the initial weights of the query, key and value
+            projections of the block's own attention; see `MultiHeadSelfAttention`.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:

@@ -98,8 +98,11 @@ def softmax_weights(
         sinks = ops.broadcast_to(sinks, (*ops.shape(scores)[:3], 1))
         weights = ops.softmax(ops.concatenate([scores, sinks], axis=3), axis=3)
         weights = weights[..., :-1]
-    elif scores.shape[-1] == 1:  # Keras warns about a softmax over a single entry.
-        weights = ops.exp(scores - scores)  # Ones, with a gradient of zero.
+    elif scores.shape[-1] == 1:
+        # `ops.softmax` warns about a single entry. The formula holds for more of them:
+        # an export from PyTorch records this branch for a sample of one position.
+        weights = ops.exp(scores - ops.max(scores, axis=-1, keepdims=True))
+        weights = weights / ops.sum(weights, axis=-1, keepdims=True)
     else:
         weights = ops.softmax(scores, axis=-1)
     return ops.cast(weights, dtype)
