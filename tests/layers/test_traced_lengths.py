@@ -1,6 +1,6 @@
 """Graphs that PyTorch traces with a sample of one position, used for more of them.
 
-An export to ONNX is such a graph: a branch on a length of 1 is recorded for all lengths.
+An export to ONNX is such a graph: branches on a length of 1 hold for all lengths.
 """
 
 import keras
