@@ -38,7 +38,7 @@ _ARGUMENTS = {
         **_COMMON,
         "target_vocabulary_size": None,
         "normalize_first": False,
-        "share_embeddings": True,
+        "share_embeddings": None,
         "activation": "relu",
         "name": "transformer_translator",
     },
@@ -48,7 +48,7 @@ _ARGUMENTS = {
 _TYPES = {
     "normalize_first": (bool, "a bool"),
     "tie_weights": (bool, "a bool"),
-    "share_embeddings": (bool, "a bool"),
+    "share_embeddings": ((bool, type(None)), "a bool or None"),
     "activation": ((str, Callable, type(None)), "a name, a function or None"),
     "attention": (type(None), "None; build the model to count a custom attention"),
     "name": ((str, type(None)), "a str or None"),
@@ -95,6 +95,7 @@ def _language_model(
 def _translator(config: dict[str, Any], length: int) -> Iterator[tuple[str, int, int]]:
     width, share = config["hidden_dim"], config["share_embeddings"]
     source, target = config["source_vocabulary_size"], config["target_vocabulary_size"]
+    share = target is None if share is None else share
     if target or not share:
         yield "embedding", source * width, 0
     yield from _token_embedding(target or source, width, share)

@@ -10,6 +10,7 @@ from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.models.embeddings import translation_embeddings
 from keras_attn.models.half_precision import check_dtype, functional_model
+from keras_attn.models.initial_values import QKV_GAIN, embeddings_initializer
 
 __all__ = ["transformer_translator"]
 
@@ -24,7 +25,7 @@ def transformer_translator(
     num_heads: int = 8,
     dropout: float = 0.1,
     normalize_first: bool = False,
-    share_embeddings: bool = True,
+    share_embeddings: bool | None = None,
     activation: ActivationLike = "relu",
     name: str = "transformer_translator",
     dtype: DTypeLike | None = None,
@@ -34,6 +35,12 @@ def transformer_translator(
     The defaults are the base model of the paper, which has 63,082,496 parameters with a
     shared vocabulary of 37,000 tokens. The big model is `hidden_dim=1024,
     intermediate_dim=4096, num_heads=16, dropout=0.3`.
+
+    Initial values: the embeddings, and a separate output projection, are normal with a
+    standard deviation of 0.02, and the query, key and value projections are those of
+    Xavier for one matrix of the three. Own stacks have them with
+    `TokenEmbedding(embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02))`
+    and `qkv_gain=2**-0.5` of the blocks. They are chosen by `benchmarks/learning.py`.
 
     Args:
         source_vocabulary_size: int, number of source token ids. Id 0 is padding.
@@ -49,7 +56,9 @@ def transformer_translator(
             normalization then follows the encoder and the decoder.
         share_embeddings: bool. True: the output projection is tied to the target
             embedding and, with one vocabulary, to the source embedding as well. False:
-            the model has three separate matrices.
+            the model has three separate matrices. None: True with one vocabulary, as in
+            the paper, and False with two, since a separate output projection learns
+            faster.
         activation: activation of the feed-forward networks, a name or a function.
         name: str, name of the model.
         dtype: dtype or dtype policy of the layers.
@@ -77,6 +86,8 @@ def transformer_translator(
         (https://arxiv.org/abs/1706.03762).
     """
     check_dtype(dtype)
+    if share_embeddings is None:
+        share_embeddings = target_vocabulary_size is None
     pair = num_layers if isinstance(num_layers, (tuple, list)) else [num_layers] * 2
     num_encoder_layers, num_decoder_layers = (
         positive_int("num_layers", number) for number in pair
@@ -98,6 +109,7 @@ def transformer_translator(
             dropout=dropout,
             activation=activation,
             normalize_first=normalize_first,
+            qkv_gain=QKV_GAIN,
             dtype=dtype,
             name=name,
         )
@@ -115,6 +127,7 @@ def transformer_translator(
         hidden_dim,
         share_embeddings,
         dtype,
+        embeddings_initializer(),
     )
     # `Any`: the inferred type of `keras.Input` includes a list.
     source: Any = keras.Input((None,), dtype="int32", name="source")

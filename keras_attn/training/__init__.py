@@ -8,6 +8,7 @@ from keras_attn.training.fine_tuning.lora import enable_lora, merge_lora, remove
 from keras_attn.training.losses import MaskedCrossentropy
 from keras_attn.training.metrics import MaskedAccuracy
 from keras_attn.training.schedules import InverseSquareRootSchedule
+from keras_attn.training.weight_decay import exclude_from_weight_decay
 
 __all__ = [
     "BleuCallback",
@@ -16,6 +17,7 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "enable_lora",
+    "exclude_from_weight_decay",
     "freeze",
     "layerwise_decay",
     "merge_lora",

@@ -40,6 +40,8 @@ def expected_counts(
         ((17, 13), True, 2),
         ((17, None), False, 3),
         ((17, 13), False, 3),
+        ((17, None), None, 1),
+        ((17, 13), None, 3),
     ],
 )
 def test_parameter_counts(layers, normalize_first, vocabularies, share, matrices):
@@ -72,7 +74,21 @@ def test_base_and_big_have_the_parameters_of_the_paper():
 
 @pytest.fixture(scope="module")
 def model():
-    return fill_weights(transformer_translator(17, 13, **SMALL))
+    return fill_weights(transformer_translator(17, 13, share_embeddings=True, **SMALL))
+
+
+def test_initial_values():
+    sizes = dict(num_layers=1, hidden_dim=64, intermediate_dim=32, num_heads=2)
+    model = transformer_translator(500, 400, **sizes)
+    deviations = {weight.path: array(weight).std() for weight in model.weights}
+    for path, deviation in deviations.items():
+        if path.endswith("embeddings"):
+            assert deviation == pytest.approx(0.02, rel=0.03)
+        elif path.endswith(("query/kernel", "key/kernel", "value/kernel")):
+            assert deviation == pytest.approx((2 * 64) ** -0.5, rel=0.03)
+        elif path.endswith("attention_output/kernel"):
+            assert deviation == pytest.approx(64**-0.5, rel=0.03)
+    assert sum(path.endswith("embeddings") for path in deviations) == 3
 
 
 def inputs(batch=2, source=5, target=4, seed=0):
