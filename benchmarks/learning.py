@@ -106,7 +106,7 @@ def mean_curve(runs):
 
 
 def print_table(results):
-    """Print a row per model: its losses and what it needs for each peer's last loss."""
+    """Print a row per model, and the steps and seconds to each peer's last loss."""
     curves = {name: mean_curve(runs) for name, runs in results.items()}
     ours, peers = next(iter(curves)), list(curves)[1:]
     print("| model | parameters | loss, by seed | mean | seconds | BLEU | chrF |")

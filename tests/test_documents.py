@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/migration.md run as they are."""
+"""The code blocks of README.md, docs/migration.md and docs/training.md run."""
 
 import operator
 import pathlib
@@ -41,6 +41,10 @@ def test_readme():
     expected = [english for _, english in first_example["held_out"]]
     num_correct = sum(map(operator.eq, translations, expected))
     assert num_correct >= len(expected) - 1
+
+
+def test_training_settings():
+    assert run_code_blocks("docs/training.md")
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def keras_hub_translator(settings, sizes):
 
 
 def example_classifier(settings, sizes):
-    """The text classifier of Keras's examples, with as many blocks as ours."""
+    """The text classifier of Keras's examples, with the blocks of the comparison."""
     ids = keras.Input((sizes["length"],), dtype="int32", name="token_ids")
     width = settings["width"]
     x = keras.layers.Embedding(*sizes["vocabularies"], width)(ids)

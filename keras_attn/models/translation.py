@@ -37,10 +37,9 @@ def transformer_translator(
     intermediate_dim=4096, num_heads=16, dropout=0.3`.
 
     Initial values: the embeddings, and a separate output projection, are normal with a
-    standard deviation of 0.02, and the query, key and value projections are those of
-    Xavier for one matrix of the three. Own stacks have them with
-    `TokenEmbedding(embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02))`
-    and `qkv_gain=2**-0.5` of the blocks. They are chosen by `benchmarks/learning.py`.
+    standard deviation of `0.5 * hidden_dim**-0.5`, and the query, key and value
+    projections are those of Xavier for one matrix of the three. `docs/training.md` has
+    the measurements, and the arguments that do the same in a stack of your own.
 
     Args:
         source_vocabulary_size: int, number of source token ids. Id 0 is padding.
@@ -127,7 +126,7 @@ def transformer_translator(
         hidden_dim,
         share_embeddings,
         dtype,
-        embeddings_initializer(),
+        embeddings_initializer(positive_int("hidden_dim", hidden_dim)),
     )
     # `Any`: the inferred type of `keras.Input` includes a list.
     source: Any = keras.Input((None,), dtype="int32", name="source")

@@ -12,11 +12,9 @@ def exclude_from_weight_decay(
 ) -> int:
     """Exclude biases, normalization and embeddings from an optimizer's weight decay.
 
-    What remains are the weight matrices of dense, attention, convolutional and
-    recurrent layers, and an output projection that is not tied to an embedding. A
-    matrix keeps its scale by normalization, while decay moves a bias, a factor of a
-    normalization or the vector of a rare token away from its value. GPT-2, BERT and
-    most models after them are trained in this way.
+    The weight matrices of dense, attention, convolutional and recurrent layers decay,
+    and an output projection that is not tied to an embedding. Decay of the vector of a
+    token that is in few batches would be larger than its gradients.
 
     Call it before the first training step; a later call replaces an earlier one.
 

@@ -37,6 +37,16 @@ def test_a_matrix_of_its_own_for_the_way_back():
     assert_close(layer(x, reverse=True), x @ back)
 
 
+@pytest.mark.parametrize("initializer", [None, "glorot_uniform"])
+def test_both_matrices_have_different_initial_values(initializer):
+    layer = layers.TokenEmbedding(
+        VOCABULARY, WIDTH, tie_weights=False, embeddings_initializer=initializer
+    )
+    layer.build()
+    vectors, logits = map(array, layer.weights)
+    assert not np.intersect1d(vectors, logits).size
+
+
 def test_padding_gives_the_implicit_mask():
     assert_equal(implicit_mask(embedding()(IDS)), IDS != 0)
     assert_equal(implicit_mask(embedding(padding_id=4)(IDS)), IDS != 4)

@@ -83,7 +83,7 @@ def test_initial_values():
     deviations = {weight.path: array(weight).std() for weight in model.weights}
     for path, deviation in deviations.items():
         if path.endswith("embeddings"):
-            assert deviation == pytest.approx(0.02, rel=0.03)
+            assert deviation == pytest.approx(0.5 * 64**-0.5, rel=0.03)
         elif path.endswith(("query/kernel", "key/kernel", "value/kernel")):
             assert deviation == pytest.approx((2 * 64) ** -0.5, rel=0.03)
         elif path.endswith("attention_output/kernel"):

@@ -87,6 +87,13 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         self.padding_id = padding_id
         self.supports_masking = True
 
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras draws both matrices with one initializer, whose seed gives the same
+        # numbers each time.
+        if kwargs.get("name") == "reverse_embeddings":
+            kwargs["initializer"] = arguments.clone_initializer(kwargs["initializer"])
+        return super().add_weight(*args, **kwargs)
+
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if reverse:
             if inputs.shape[-2] == 1 and self._has_plain_logits():
