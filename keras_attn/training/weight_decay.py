@@ -50,8 +50,8 @@ def exclude_from_weight_decay(
         )
     if optimizer.built:
         raise ValueError(
-            "`optimizer` must not be built: exclude variables before the first training "
-            f"step. Received: optimizer={optimizer.name!r}, which is built"
+            "`optimizer` must not be built: exclude variables before the first step of "
+            f"training. Received: optimizer={optimizer.name!r}, which is built"
         )
     excluded = [
         variable
