@@ -124,18 +124,21 @@ def translation_scores(task, logits):
 
 def greedy(source, sizes, logits):
     """Return greedy token ids `(B, T)`, with 0 after the end token."""
+    source = _pad(source)
     target = np.full((len(source), 1), sizes["start"], "int32")
     finished = np.zeros(len(source), bool)
     while target.shape[1] <= MAX_NEW_TOKENS and not finished.all():
-        # Padded to a few lengths: a compiled model is compiled for each.
-        length = -(-target.shape[1] // 16) * 16
-        padded = np.pad(target, ((0, 0), (0, length - target.shape[1])))
-        scores = logits({"source": source, "target": padded})
+        scores = logits({"source": source, "target": _pad(target)})
         tokens = scores[:, target.shape[1] - 1].argmax(-1)
         finished |= tokens == sizes["end"]
         tokens = np.where(finished, 0, tokens).astype("int32")
         target = np.concatenate([target, tokens[:, None]], axis=1)
     return target[:, 1:]
+
+
+def _pad(ids, multiple=16):
+    """Pad ids to one of a few lengths: a Keras model is traced for each."""
+    return np.pad(ids, ((0, 0), (0, -ids.shape[1] % multiple)))
 
 
 def _rounded(point):
