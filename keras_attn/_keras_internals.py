@@ -36,6 +36,7 @@ __all__ = [
     "is_sharing_objects",
     "overridden_methods",
     "own_weights",
+    "producing_call",
     "recorded_calls",
     "set_implicit_mask",
     "stored_kernel",
@@ -197,6 +198,16 @@ def is_functional(operation: Any) -> bool:
 def is_sharing_objects() -> bool:
     """Return whether a model is being saved or loaded, with shared objects marked."""
     return get_global_attribute("shared_objects/id_to_config_map") is not None
+
+
+def producing_call(
+    tensor: keras.KerasTensor,
+) -> tuple[Any, tuple[Any, ...], dict[str, Any], list[keras.KerasTensor]]:
+    """Return the call that a tensor is an output of, as `recorded_calls` yields it."""
+    history: Any = tensor._keras_history  # pyright: ignore[reportAttributeAccessIssue]
+    node = history.operation._inbound_nodes[history.node_index]
+    arguments = node.arguments
+    return node.operation, arguments.args, arguments.kwargs, node.outputs
 
 
 def recorded_calls(

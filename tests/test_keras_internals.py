@@ -36,6 +36,7 @@ def test_public_names():
         "is_sharing_objects",
         "overridden_methods",
         "own_weights",
+        "producing_call",
         "recorded_calls",
         "set_implicit_mask",
         "stored_kernel",
@@ -113,6 +114,15 @@ def test_constant_arguments_of_a_call_are_recorded():
     [(operation, args, kwargs, outputs)] = internals.recorded_calls(recorded)
     assert operation is layer and len(args) == 1 and len(outputs) == 1
     assert kwargs["use_causal_mask"] is True
+
+
+def test_the_call_that_computes_an_implicit_mask():
+    ids = keras.Input((None,), dtype="int32")
+    mask = internals.implicit_mask(keras.layers.Masking()(ids[..., None]))
+    operation, args, kwargs, outputs = internals.producing_call(mask)
+    assert len(outputs) == 1 and outputs[0] is mask
+    assert any(isinstance(x, keras.KerasTensor) for x in (*args, *kwargs.values()))
+    assert isinstance(operation, keras.Operation)
 
 
 def test_recorded_calls_of_a_sequential_model():

@@ -12,7 +12,13 @@ from typing import Any
 
 import keras
 
-from keras_attn._keras_internals import Untracked, is_functional, recorded_calls
+from keras_attn._keras_internals import (
+    Untracked,
+    implicit_mask,
+    is_functional,
+    producing_call,
+    recorded_calls,
+)
 from keras_attn._types import Tensor
 
 __all__ = [
@@ -146,8 +152,10 @@ class _Flattener:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.names = UniqueNames()
+        self._known: set[int] = set()  # The ids of the inputs and of all outputs.
 
     def flatten(self, model: keras.Model) -> Graph:
+        self._known.update(map(id, model.inputs))
         outputs = self._replay(model, model.inputs)
         return Graph(tuple(model.inputs), self.calls, tuple(outputs))
 
@@ -164,9 +172,43 @@ class _Flattener:
                 )
             else:
                 results = keras.tree.flatten(self.names.call(operation, args, kwargs))
-                self.calls.append(Call(operation, args, kwargs, tuple(results)))
+                kwargs = _with_implicit_masks(operation, args, kwargs)
+                self._add(Call(operation, args, kwargs, tuple(results)))
             values.update(zip(map(id, outputs), results))
         return [values[id(tensor)] for tensor in model.outputs]
+
+    def _add(self, call: Call) -> None:
+        """Append a call, after the operations that compute its implicit masks."""
+        for tensor in call.inputs:
+            if id(tensor) not in self._known:
+                operation, args, kwargs, outputs = producing_call(tensor)
+                self._add(Call(operation, tuple(args), dict(kwargs), tuple(outputs)))
+        self.calls.append(call)
+        self._known.update(map(id, call.outputs))
+
+
+def _with_implicit_masks(
+    operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return keyword arguments with the implicit masks that Keras passes to a layer.
+
+    Keras records them in the calls of a model, but behind a nested model it knows them
+    only when the model runs.
+    """
+    if not isinstance(operation, keras.layers.Layer):
+        return kwargs
+    call = Call(operation, args, kwargs, ())
+    arguments = call.arguments()
+    tensors = {name: x for name, x in arguments.items() if tensors_in(x)}
+    names = {name: f"{name}_mask" for name in tensors}
+    if len(tensors) == 1:
+        names = dict.fromkeys(tensors, "mask")
+    masks = {
+        names[name]: keras.tree.map_structure(implicit_mask, value)
+        for name, value in tensors.items()
+        if call.accepts(names[name]) and names[name] not in arguments
+    }
+    return {**kwargs, **{n: mask for n, mask in masks.items() if tensors_in(mask)}}
 
 
 def _flat_inputs(model: keras.Model, inputs: Any) -> list[keras.KerasTensor]:

@@ -454,13 +454,59 @@ def test_generate_continues_segment_ids():
         generate(full, {"target": prompt, "segments": counted}, max_new_tokens=4)
 
 
+class MaskedIds(keras.layers.Embedding):
+    """An embedding that masks an id other than 0, and not by an argument."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True
+
+    def compute_mask(self, inputs, mask=None):
+        return ops.not_equal(inputs, 4)
+
+
+# Layers to nest, and the layers before them.
+NESTED_MASKS = {
+    "masking": lambda: (
+        [keras.layers.Embedding(V, D), keras.layers.Dense(1, activation="relu")],
+        [keras.layers.Masking(0.0)],
+    ),
+    "embedding": lambda: (
+        [],
+        [keras.layers.Embedding(V, D, mask_zero=True), keras.layers.Dense(D)],
+    ),
+    "own mask": lambda: ([], [MaskedIds(V, D)]),
+    "dense": lambda: (
+        [keras.layers.Embedding(V, D, mask_zero=True)],
+        [keras.layers.Dense(D, activation="relu")],
+    ),
+    "feed-forward": lambda: (
+        [layers.TokenEmbedding(V, D), layers.SinusoidalPositionEmbedding()],
+        [layers.FeedForward(6)],
+    ),
+    "decoder": lambda: (
+        [layers.TokenEmbedding(V, D)],
+        [layers.TransformerDecoder(6, 2)],
+    ),
+}
+
+
+# Keras does not know of these masks while it builds the model.
 @pytest.mark.filterwarnings("ignore:.*was passed an input with a mask")
 @pytest.mark.parametrize("kind", [keras.layers.GRU, keras.layers.LSTM])
-def test_masks_that_nested_models_drop(kind):
-    """The recurrent layer has the mask in one of the models only: refused."""
-    target = ids("target")
-    dense = keras.Sequential([keras.layers.Dense(D, activation="relu")])
-    x = dense(keras.layers.Embedding(V, D, mask_zero=True)(target))
-    x = keras.layers.Dense(V)(kind(D, return_sequences=True)(x))
-    with pytest.raises(ValueError, match="cannot be decoded.*Received"):
-        step_model(fill_weights(keras.Model(target, x)), 6)
+@pytest.mark.parametrize("name", NESTED_MASKS)
+def test_masks_of_nested_models(name, kind):
+    """A recurrent layer skips the masked positions, as in the model itself."""
+    before, nested = NESTED_MASKS[name]()
+    target = x = ids("target")
+    for layer in [*before, keras.Sequential(nested), kind(D, return_sequences=True)]:
+        x = layer(x)
+    model = fill_weights(keras.Model({"target": target}, keras.layers.Dense(V)(x)))
+    tokens = np.array([[1, 0, 3, 4, 0, 2], [3, 4, 4, 1, 0, 5]], "int32")
+    step = step_model(model, 6)
+    np.testing.assert_allclose(
+        stepped_logits(step, {"target": tokens}, [1] * 6),
+        full_logits(model, {"target": tokens}),
+        rtol=1e-5,
+        atol=1e-5,
+    )
