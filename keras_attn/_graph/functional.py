@@ -192,7 +192,7 @@ def _with_implicit_masks(
 ) -> dict[str, Any]:
     """Return keyword arguments with the implicit masks that Keras passes to a layer.
 
-    Keras records them in the calls of a model, but behind a nested model it knows them
+    Keras records them in the calls of a model, but behind a nested model they exist
     only when the model runs.
     """
     if not isinstance(operation, keras.layers.Layer):
