@@ -132,7 +132,10 @@ PARALLEL_BLOCK = dict(
     residual=lambda dtype: layers.Residual(layer_scale=0.5, stochastic_depth=0.1),
 )
 DEEP_NORM_BLOCK = dict(
-    **BLOCK, residual=lambda dtype: layers.Residual(scale=1.5), branch_gain=0.5
+    **BLOCK,
+    residual=lambda dtype: layers.Residual(scale=1.5),
+    branch_gain=0.5,
+    qkv_gain=0.7,
 )
 HEADS, SCORES = {"inputs": "BTNH"}, {"scores": "BNTS"}
 ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
