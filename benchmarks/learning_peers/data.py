@@ -177,7 +177,7 @@ def in_order(names, arrays, batch_size):
 
 
 def write(path, batches):
-    """Write batches to a file, for `learning_peers.loop.read_batches`."""
+    """Write batches to a file, for `learning_peers.loop.Task.batches`."""
     arrays = {
         f"{i}/{name}": array
         for i, batch in enumerate(batches)

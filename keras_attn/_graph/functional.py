@@ -393,7 +393,7 @@ def min_attribute(
     values = (
         getattr(call.operation, name, None)
         for call in calls
-        if unless is None or not call.accepts(unless) or unless not in call.arguments()
+        if unless is None or unless not in call.arguments()
     )
     return min((value for value in values if isinstance(value, int)), default=None)
 
