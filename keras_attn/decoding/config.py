@@ -17,10 +17,12 @@ from keras_attn.decoding.strategies.greedy_search import GreedySearch
 from keras_attn.decoding.strategies.sampling import Sampling
 from keras_attn.layers._internal.arguments import is_int, positive_int
 
-__all__ = ["GenerationConfig"]
+__all__ = ["GenerationConfig", "as_config"]
 
 _FILE_NAME = "generation_config.json"
 _STRATEGIES = {cls.__name__: cls for cls in (BeamSearch, GreedySearch, Sampling)}
+# Every file of `transformers` has a name with one of these endings.
+_PUBLISHED_ENDINGS = ("_token_id", "_version", "_new_tokens", "_length", "_ids")
 # Names of `transformers` -> fields. The first name that a file has is used.
 _PUBLISHED_NAMES = {
     "start_token_id": ("decoder_start_token_id",),
@@ -61,7 +63,8 @@ class GenerationConfig:
         output: name of the output that holds the logits, see `step_model`.
 
     Raises:
-        ValueError: for a number outside its range.
+        ValueError: for a number outside its range, token ids that are not ints, and a
+            strategy that is neither one of `keras_attn.decoding` nor a usable sampler.
 
     Example:
         >>> from keras_attn import decoding
@@ -99,7 +102,8 @@ class GenerationConfig:
             )
         # Plain Python values: comparable, hashable and serializable.
         for name in ("end_token_id", "prefix", "banned_token_ids"):
-            object.__setattr__(self, name, _plain(getattr(self, name)))
+            object.__setattr__(self, name, _plain(name, getattr(self, name)))
+        self.get_strategy()  # raises an error for any other object
 
     def update(self, **changes: Any) -> "GenerationConfig":
         """Return a config with the given fields replaced; None leaves a field as is."""
@@ -127,7 +131,8 @@ class GenerationConfig:
         an error or a kill.
 
         Args:
-            path: a folder, in which `generation_config.json` is written, or a file.
+            path: a file whose name ends in `.json`, or a folder, in which
+                `generation_config.json` is written. A missing folder is created.
 
         Raises:
             OSError: if the file cannot be written.
@@ -144,7 +149,11 @@ class GenerationConfig:
             name = type(strategy).__name__
             values["strategy"] = {"class_name": name, **dataclasses.asdict(strategy)}
         text = json.dumps({"keras_attn": values}, indent=2) + "\n"
-        _write_atomically(_config_file(path), text)
+        file = _config_file(path)
+        if file.name == _FILE_NAME:
+            with contextlib.suppress(OSError):  # The error of the file says more.
+                file.parent.mkdir(exist_ok=True)
+        _write_atomically(file, text)
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> "GenerationConfig":
@@ -174,7 +183,7 @@ class GenerationConfig:
         if not isinstance(content, Mapping):
             raise ValueError(f"The file must hold a JSON object. Received: {path=}")
         if "keras_attn" not in content:
-            return cls(**_published_fields(content))
+            return cls(**_published_fields(content, path))
         try:
             values = dict(content["keras_attn"])
             strategy = values.get("strategy")
@@ -192,8 +201,27 @@ class GenerationConfig:
 
 
 def _config_file(path: str | pathlib.Path) -> pathlib.Path:
+    """Return the file of a config: `path` itself, or the one in this folder."""
     path = pathlib.Path(path)
-    return path / _FILE_NAME if path.is_dir() else path
+    is_file = path.is_file() or (path.suffix == ".json" and not path.is_dir())
+    return path if is_file else path / _FILE_NAME
+
+
+def as_config(config: Any) -> GenerationConfig:
+    """Return the config of a request, the default one for None.
+
+    Raises:
+        ValueError: for any other object.
+    """
+    if config is None:
+        return GenerationConfig()
+    if not isinstance(config, GenerationConfig):
+        raise ValueError(
+            "`config` must be a `GenerationConfig`, such as "
+            "`GenerationConfig(max_new_tokens=20)`, which takes the same keywords as "
+            f"`generate`. Received: config={config!r}"
+        )
+    return config
 
 
 def _write_atomically(path: pathlib.Path, text: str) -> None:
@@ -215,7 +243,15 @@ def _write_atomically(path: pathlib.Path, text: str) -> None:
             partial.unlink()
 
 
-def _published_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+def _published_fields(
+    content: Mapping[str, Any], path: str | pathlib.Path
+) -> dict[str, Any]:
+    """Return the fields that the file of a published model sets."""
+    if content and not any(name.endswith(_PUBLISHED_ENDINGS) for name in content):
+        raise ValueError(
+            "The file must hold a generation config, of keras_attn or of a published "
+            f"model. Received: {path=} with the keys {sorted(content)[:5]}"
+        )
     fields = {}
     for field, names in _PUBLISHED_NAMES.items():
         values = [content[n] for n in names if content.get(n) is not None]
@@ -228,19 +264,22 @@ def _published_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     """Return ints, or nested tuples of ints, of any nested or array value."""
-    if value is None or isinstance(value, int):
-        return value
+    if value is None or is_int(value):
+        return value if value is None else int(value)
     if hasattr(value, "numpy"):  # tensors of TensorFlow and PyTorch
         value = value.numpy()
     try:
         array = np.asarray(value)
-    except ValueError as error:
+        is_valid = not array.size or array.dtype.kind in "iu"
+    except ValueError:
+        is_valid = False
+    if not is_valid:
         raise ValueError(
-            "Token ids must be ints, in sequences of the same length. "
-            f"Received: {value=}"
-        ) from error
+            f"`{name}` must consist of ints, in sequences of the same length. "
+            f"Received: {name}={value!r}"
+        )
     return _nested_tuples(array.tolist())
 
 

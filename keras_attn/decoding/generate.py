@@ -6,7 +6,7 @@ from typing import Any
 from keras_attn._types import Model, Tensor
 from keras_attn.decoding.alignment import TokenAlignment
 from keras_attn.decoding.compile import compile_function, uses_xla
-from keras_attn.decoding.config import GenerationConfig
+from keras_attn.decoding.config import GenerationConfig, as_config
 from keras_attn.decoding.request import Request
 
 __all__ = ["generate"]
@@ -96,7 +96,7 @@ def generate(
         >>> {name: tuple(value.shape) for name, value in sorted(result.items())}
         {'lengths': (2, 1), 'scores': (2, 1), 'token_ids': (2, 1, 4)}
     """
-    config = (config or GenerationConfig()).update(
+    config = as_config(config).update(
         max_new_tokens=max_new_tokens,
         start_token_id=start_token_id,
         end_token_id=end_token_id,

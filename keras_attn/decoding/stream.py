@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn._types import Model
 from keras_attn.decoding.compile import compile_function
-from keras_attn.decoding.config import GenerationConfig
+from keras_attn.decoding.config import GenerationConfig, as_config
 from keras_attn.decoding.request import Request
 from keras_attn.decoding.strategies.base import TokenwiseStrategy
 
@@ -61,7 +61,7 @@ def stream(
         >>> len(tokens), tokens[0].shape
         (3, (1,))
     """
-    config = (config or GenerationConfig()).update(
+    config = as_config(config).update(
         max_new_tokens=max_new_tokens,
         start_token_id=start_token_id,
         end_token_id=end_token_id,

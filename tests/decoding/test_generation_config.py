@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from keras_attn.decoding import BeamSearch, GenerationConfig
+from keras_attn.decoding import BeamSearch, GenerationConfig, generate
 
 OLD = GenerationConfig(max_new_tokens=3, strategy=BeamSearch(2))
 NEW = GenerationConfig(max_new_tokens=5, end_token_id=(3, 4))
@@ -24,11 +24,45 @@ def test_a_file_is_replaced(tmp_path, name):
 
 
 def test_a_link_is_not_replaced(tmp_path):
-    OLD.save(tmp_path / "file")
-    (tmp_path / "link").symlink_to("file")
+    OLD.save(tmp_path / "file.json")
+    (tmp_path / "link").symlink_to("file.json")
     NEW.save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert GenerationConfig.load(tmp_path / "file") == NEW
+    assert GenerationConfig.load(tmp_path / "file.json") == NEW
+
+
+def test_a_missing_folder_is_created(tmp_path):
+    OLD.save(tmp_path / "new")
+    assert (tmp_path / "new" / "generation_config.json").is_file()
+    assert GenerationConfig.load(tmp_path / "new") == OLD
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"strategy": "beam"},
+        {"end_token_id": "x"},
+        {"end_token_id": 1.5},
+        {"prefix": [[1], [2, 3]]},
+        {"banned_token_ids": [None]},
+    ],
+)
+def test_wrong_values_are_refused(arguments):
+    (name,) = arguments
+    with pytest.raises(ValueError, match=f"`{name}` must .*Received: {name}="):
+        GenerationConfig(**arguments)
+
+
+@pytest.mark.parametrize("config", [{"max_new_tokens": 3}, 3, GenerationConfig])
+def test_a_config_is_a_generation_config(config):
+    with pytest.raises(ValueError, match="`config` must be a `GenerationConfig`"):
+        generate(None, None, config=config)
+
+
+def test_a_file_without_a_generation_config_is_refused(tmp_path):
+    (tmp_path / "other.json").write_text('{"name": "x"}')
+    with pytest.raises(ValueError, match=r"generation config.*\['name'\]"):
+        GenerationConfig.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -50,7 +84,7 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch, step, error):
 
 def test_a_path_that_cannot_be_written(tmp_path):
     with pytest.raises(FileNotFoundError, match="cannot be written.*Received: path="):
-        NEW.save(tmp_path / "missing" / "config.json")
+        NEW.save(tmp_path / "missing" / "folder" / "config.json")
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="cannot be written"):
         NEW.save(tmp_path / "file" / "config.json")

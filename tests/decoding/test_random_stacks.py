@@ -121,6 +121,19 @@ class FarBack(keras.layers.Layer):
         return ops.pad(x, [[0, 0], [5, 0], [0, 0]])[:, : ops.shape(x)[1]]
 
 
+@keras.saving.register_keras_serializable("tests")
+class ClippedNorm(keras.layers.Layer):
+    """Sequences whose norm over all positions is at most `limit`."""
+
+    def __init__(self, limit, **kwargs):
+        super().__init__(**kwargs)
+        self.limit = limit
+
+    def call(self, x):
+        norm = ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True))
+        return x * ops.minimum(1.0, self.limit / (norm + 1e-9))
+
+
 def turned(function):
     """A function of `(B, D, T)`, applied to `(B, T, D)`."""
     return lambda x: ops.transpose(function(ops.transpose(x, (0, 2, 1))), (0, 2, 1))
@@ -140,6 +153,7 @@ MIXERS = {
     "shift": lambda x: keras.layers.Cropping1D((0, 1))(
         keras.layers.ZeroPadding1D((1, 0))(x)
     ),
+    "large values": lambda x: ClippedNorm(200.0)(x),
     "products": lambda x: ops.matmul(ops.matmul(x, ops.transpose(x, (0, 2, 1))), x),
     "attention": lambda x: keras.layers.MultiHeadAttention(1, 2)(x, x),
     "batch": lambda x: keras.layers.GroupNormalization(1)(x),

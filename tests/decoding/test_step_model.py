@@ -264,6 +264,33 @@ def test_an_operation_across_positions_is_named(name):
         step_model(ACROSS[name](), LENGTH)
 
 
+def test_keras_attention_is_refused_with_what_replaces_it():
+    attention = keras.layers.MultiHeadAttention(1, 4, name="culprit")
+    with pytest.raises(ValueError, match=r"'culprit'.*checkpoints\.from_keras_layer"):
+        step_model(bare(lambda x: attention(x, x, use_causal_mask=True)), LENGTH)
+
+
+# Keras warns of each layer that cannot be quantized.
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+@pytest.mark.parametrize(
+    "config",
+    [
+        keras.quantizers.Int8QuantizationConfig(),
+        keras.quantizers.Int4QuantizationConfig(block_size=4),  # with group indices
+    ],
+)
+def test_quantized_weights(config):
+    full = fill_weights(language_model())
+    full.quantize(config=config)
+    step, inputs = step_model(full, LENGTH), arrays(full)
+    np.testing.assert_allclose(
+        stepped_logits(step, inputs, RUN),
+        full_logits(full, inputs),
+        rtol=0.05,
+        atol=0.05,
+    )
+
+
 def test_a_context_that_depends_on_the_target():
     target, (source, context) = ids("target"), encoded()
     x = layers.CrossAttention(2, name="culprit")(context, embed(target))

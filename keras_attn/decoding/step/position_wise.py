@@ -45,6 +45,10 @@ _MIXES_POSITIONS = (
     keras.layers.GlobalMaxPooling1D,
     keras.layers.Bidirectional,
 )
+_KERAS_ATTENTION = (
+    keras.layers.MultiHeadAttention,
+    keras.layers.GroupQueryAttention,
+)
 _CONVOLUTIONS = (
     keras.layers.Conv1D,
     keras.layers.Conv1DTranspose,
@@ -53,6 +57,9 @@ _CONVOLUTIONS = (
 )
 _MIN_LENGTH, _MAX_LENGTH = 64, 1024
 _ROWS = 2048  # token ids per call
+# Standard deviations of random inputs: a layer may combine positions only where its
+# inputs are large or small.
+_SCALES = (1.0, 1e2, 1e-2, 1e4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,9 +135,26 @@ def _error(call: functional.Call, reason: str = "") -> ValueError:
     return ValueError(
         "The model cannot be decoded step by step: the output of "
         f"'{operation.name}' at one position depends, or may depend, on other "
-        f"positions{reason}. If a custom layer works position by position, set its "
-        f"attribute `position_wise = True`. Received: operation={operation.name!r} of "
-        f"type {type(operation).__name__}"
+        f"positions{reason}. {_advice(operation)} "
+        f"Received: operation={operation.name!r} of type {type(operation).__name__}"
+    )
+
+
+def _advice(operation: Any) -> str:
+    """Return what to use instead of an operation that is refused."""
+    if isinstance(operation, _KERAS_ATTENTION):
+        return (
+            "Use the layer of keras_attn that `checkpoints.from_keras_layer` makes of "
+            "it, which has a cache."
+        )
+    if isinstance(operation, (*_MIXES_POSITIONS, *_CONVOLUTIONS)):
+        return (
+            "Use attention or a recurrent layer for it, or a layer of your own that "
+            "keeps earlier positions in a cache (`decoding.CachedLayer`)."
+        )
+    return (
+        "If it is a layer of your own: set its attribute `position_wise = True` if it "
+        "does work position by position, or implement `decoding.CachedLayer`."
     )
 
 
@@ -232,9 +256,10 @@ def _probe(
     variables = [v for layer in layers for v in getattr(layer, "variables", ())]
     try:
         with random_weights(variables):
-            is_position_wise = _is_position_wise(segment, length, num_ids)
-            if is_position_wise:
-                is_position_wise = _ids_are_independent(segment, length, num_ids)
+            is_position_wise = all(
+                _is_position_wise(segment, length, num_ids, scale)
+                for scale in _scales(segment)
+            ) and _ids_are_independent(segment, length, num_ids)
     except Exception as error:  # each backend and operation has its own errors
         raise _error(call, f" (it fails for single positions: {error})") from error
     if not is_position_wise:
@@ -250,12 +275,23 @@ def _suspect(segment: _Segment) -> functional.Call:
     return segment.calls[0]
 
 
-def _is_position_wise(segment: _Segment, length: int, num_ids: int) -> bool:
+def _scales(segment: _Segment) -> tuple[float, ...]:
+    """Return the scales of random inputs: 1 only, unless all inputs are float32."""
+    dtypes = {
+        keras.backend.standardize_dtype(tensor.dtype) for tensor in segment.by_position
+    }
+    # Large values of half precision differ by more than the tolerance.
+    return _SCALES if dtypes <= {"float32", "float64"} else _SCALES[:1]
+
+
+def _is_position_wise(
+    segment: _Segment, length: int, num_ids: int, scale: float
+) -> bool:
     """Return whether outputs for single positions equal those for whole sequences."""
-    values = _random_values(segment, length, num_ids)
+    values = _random_values(segment, length, num_ids, scale=scale)
     whole = _outputs(segment, values)
-    positions = sorted({0, 1 % length, length // 2, length - 1})
-    for position in positions:
+    positions = {0, 1 % length, length // 2, length - 1}
+    for position in sorted(positions) if scale == 1 else [0, length - 1]:
         part = slice(position, position + 1)
         single = _outputs(segment, _take(segment, values, part), position)
         if not _equal(single, [output[:, part] for output in whole]):
@@ -294,10 +330,17 @@ def _ids_are_independent(segment: _Segment, length: int, num_ids: int) -> bool:
 
 
 def _equal(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
+    """Return whether arrays are equal, up to errors of rounding."""
     return all(
-        a.shape == b.shape and np.allclose(a, b, 1e-2, 1e-3, equal_nan=True)
+        a.shape == b.shape
+        and np.allclose(a, b, 1e-2, 1e-3 * min(1.0, _magnitude(b)), equal_nan=True)
         for a, b in zip(found, expected)
     )
+
+
+def _magnitude(array: np.ndarray) -> float:
+    """Return the largest finite absolute value, or 1 if there is none but 0."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
 
 
 def _take(
@@ -335,9 +378,16 @@ def _outputs(
 
 
 def _random_values(
-    segment: _Segment, length: int, num_ids: int, batch_size: int = 2
+    segment: _Segment,
+    length: int,
+    num_ids: int,
+    batch_size: int = 2,
+    scale: float = 1.0,
 ) -> dict[int, np.ndarray]:
-    """Return random inputs of a segment, by `id(tensor)`."""
+    """Return random inputs of a segment, by `id(tensor)`.
+
+    Floats are normal with a standard deviation of `scale`.
+    """
     rng = np.random.default_rng(0)
     by_position = {id(tensor) for tensor in segment.by_position}
     values: dict[int, np.ndarray] = {}
@@ -360,5 +410,5 @@ def _random_values(
             ]
             values[id(tensor)] = rng.integers(0, min([num_ids, *sizes]), shape)
         else:
-            values[id(tensor)] = rng.normal(size=shape)
+            values[id(tensor)] = scale * rng.normal(size=shape)
     return values

@@ -10,6 +10,8 @@ import numpy as np
 
 __all__ = ["random_weights"]
 
+_GROUP_INDICES = "g_idx"  # Floats in Keras's layers with int4 and GPTQ kernels.
+
 
 @contextlib.contextmanager
 def random_weights(variables: Iterable[Any], seed: int = 0) -> Iterator[None]:
@@ -17,7 +19,8 @@ def random_weights(variables: Iterable[Any], seed: int = 0) -> Iterator[None]:
 
     The variables themselves do not change. Vectors and scalars get values around one,
     so that gates, scales and zero-initialized weights have an effect, and matrices
-    values that keep activations of order one.
+    values that keep activations of order one. Variables that hold indices keep their
+    values.
 
     Args:
         variables: Keras variables.
@@ -29,6 +32,7 @@ def random_weights(variables: Iterable[Any], seed: int = 0) -> Iterator[None]:
         (variable, _random_value(variable, rng))
         for variable in unique
         if "float" in keras.backend.standardize_dtype(variable.dtype)
+        and variable.name != _GROUP_INDICES
     ]
     with keras.StatelessScope(state_mapping=mapping):
         yield
