@@ -17,4 +17,4 @@ MODELS = {
 }
 
 # Of the Keras models. The PyTorch models train with Adam.
-OPTIMIZERS = ("adam", "adamw", "lion", "lamb", "muon")
+OPTIMIZERS = ("adam", "adamw", "lion", "lamb", "keras_muon", "muon")

@@ -148,14 +148,17 @@ def example_vision_transformer(settings, sizes):
     return keras.Model({"image": image}, keras.layers.Dense(sizes["num_classes"])(x))
 
 
-def make_optimizer(name):
+def make_optimizer(name, model):
     """Return an optimizer, whose learning rate is assigned at each step."""
     optimizers = {
         "adam": lambda: keras.optimizers.Adam(beta_2=0.98, epsilon=1e-9),
         "adamw": lambda: keras.optimizers.AdamW(beta_2=0.98, epsilon=1e-9),
         "lion": lambda: keras.optimizers.Lion(),
         "lamb": lambda: keras.optimizers.Lamb(beta_2=0.98),
-        "muon": lambda: keras.optimizers.Muon(),
+        "keras_muon": lambda: keras.optimizers.Muon(
+            adam_beta_2=0.98, epsilon=1e-9, exclude_layers=["logits"]
+        ),
+        "muon": lambda: training.Muon.for_model(model, adam_beta_2=0.98, epsilon=1e-9),
     }
     return optimizers[name]()
 
@@ -184,7 +187,10 @@ def main():
     settings = task.settings
     keras.utils.set_random_seed(settings["seed"])
     model = build(task)
-    optimizer, loss_function = make_optimizer(settings["optimizer"]), make_loss(task)
+    optimizer, loss_function = (
+        make_optimizer(settings["optimizer"], model),
+        make_loss(task),
+    )
     optimizer.build(model.trainable_variables)
     compiled = tf.function(reduce_retracing=False, jit_compile=settings["jit"])
     takes_dict = isinstance(model.input, dict)

@@ -7,6 +7,7 @@ from keras_attn.training.fine_tuning.layerwise_optimizer import LayerwiseOptimiz
 from keras_attn.training.fine_tuning.lora import enable_lora, merge_lora, remove_lora
 from keras_attn.training.losses import MaskedCrossentropy
 from keras_attn.training.metrics import MaskedAccuracy
+from keras_attn.training.muon import Muon
 from keras_attn.training.schedules import InverseSquareRootSchedule
 from keras_attn.training.weight_decay import exclude_from_weight_decay
 
@@ -16,6 +17,7 @@ __all__ = [
     "LayerwiseOptimizer",
     "MaskedAccuracy",
     "MaskedCrossentropy",
+    "Muon",
     "enable_lora",
     "exclude_from_weight_decay",
     "freeze",
