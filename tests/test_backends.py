@@ -38,6 +38,7 @@ TRAINING = [
     "training/test_class_weight.py",
     "training/test_layerwise_optimizer.py",
     "training/test_lora.py",
+    "training/test_muon.py",
     "training/test_weight_decay.py",
 ]
 # The longest group first. Each process takes ten seconds to start.

@@ -266,8 +266,10 @@ def _published_fields(
 
 def _plain(name: str, value: Any) -> Any:
     """Return ints, or nested tuples of ints, of any nested or array value."""
-    if value is None or is_int(value):
-        return value if value is None else int(value)
+    if value is None:
+        return None
+    if is_int(value) and not np.ndim(value):
+        return int(value)
     if hasattr(value, "numpy"):  # tensors of TensorFlow and PyTorch
         value = value.numpy()
     try:

@@ -132,7 +132,7 @@ def test_a_start_token_may_be_the_padding_id(translator):
         ({"end_token_id": (3, -1)}, r"\[0, 13\).*end_token_id=-1"),
         ({"min_new_tokens": -1}, "min_new_tokens=-1"),
         ({"prefix": [V]}, r"`prefix` must be in \[0, 13\).*id=13"),
-        ({"prefix": np.ones((3, 2))}, r"\(4, F\).*shape=\(3, 2\)"),
+        ({"prefix": np.ones((3, 2), "int32")}, r"\(4, F\).*shape=\(3, 2\)"),
         ({"strategy": "beam search"}, "strategy='beam search'"),
     ],
 )
