@@ -96,6 +96,7 @@ EVERY_ATTENTION_ARGUMENT = dict(
     use_output_bias=True,
     branch_gain=0.5,
     qkv_gain=0.7,
+    output_gain=0.6,
 )
 EVERY_LINEAR_ARGUMENT = {
     name: value
@@ -136,6 +137,7 @@ DEEP_NORM_BLOCK = dict(
     residual=lambda dtype: layers.Residual(scale=1.5),
     branch_gain=0.5,
     qkv_gain=0.7,
+    output_gain=0.6,
 )
 HEADS, SCORES = {"inputs": "BTNH"}, {"scores": "BNTS"}
 ONE, TWO = {"inputs": "BTD"}, {"query": "BTD", "context": "BSE"}
@@ -392,6 +394,7 @@ CASES = {
             bias_initializer="ones",
             gated=True,
             branch_gain=0.5,
+            output_gain=0.6,
         ),
     ),
     "encoder": _case(layers.TransformerEncoder, ONE, BLOCK, scores=True),

@@ -303,12 +303,14 @@ def kernels(block):
 
 @pytest.mark.on_pytorch
 @pytest.mark.parametrize("kind", ["GlorotUniform", "HeNormal", "RandomNormal"])
-@pytest.mark.parametrize("gains", [(0.5, 1.0), (1.0, 0.7), (0.5, 0.7)])
+@pytest.mark.parametrize(
+    "gains", [(0.5, 1, 1), (1, 0.7, 1), (1, 1, 0.6), (0.5, 0.7, 0.6)]
+)
 def test_gains_scale_some_kernels(kind, gains):
     """The same seed with and without."""
     block_class, shapes = layers.TransformerDecoder, [X.shape, CONTEXT.shape]
     found = []
-    for branch_gain, qkv_gain in ((1.0, 1.0), gains):
+    for branch_gain, qkv_gain, output_gain in ((1, 1, 1), gains):
         initializer = getattr(keras.initializers, kind)(seed=3)
         block = block_class(
             MIDDLE,
@@ -316,6 +318,7 @@ def test_gains_scale_some_kernels(kind, gains):
             kernel_initializer=initializer,
             branch_gain=branch_gain,
             qkv_gain=qkv_gain,
+            output_gain=output_gain,
         )
         block.build(*shapes)
         found.append(kernels(block))
@@ -329,6 +332,8 @@ def test_gains_scale_some_kernels(kind, gains):
         gain = 1.0 if name.endswith(KEPT) else gains[0]
         if name.endswith(("query", "key", "value")):
             gain *= gains[1]
+        if name.endswith("output"):
+            gain *= gains[2]
         assert_close(scaled[name], gain * kernel, 1e-6)
 
 

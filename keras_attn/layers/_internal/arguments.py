@@ -41,6 +41,11 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def gain(name: str, value: Any) -> float:
+    """Return a factor of initial weights; raise a ValueError if it is not positive."""
+    return float(number(name, value, 0, expected="a positive number"))
+
+
 def positive_int(name: str, value: Any, optional: bool = False) -> Any:
     """Return `value` as an int; raise a ValueError if it is not a positive int.
 

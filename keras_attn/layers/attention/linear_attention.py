@@ -74,6 +74,8 @@ class LinearSelfAttention(keras.layers.Layer):
             projections, beta in DeepNorm.
         qkv_gain: float, factor of the initial weights of the query, key and value
             projections.
+        output_gain: float, factor of the initial weights of the output projection,
+            `(2 * num_layers)**-0.5` in GPT-2.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -126,6 +128,7 @@ class LinearSelfAttention(keras.layers.Layer):
         bias_constraint: Any = None,
         branch_gain: float = 1.0,
         qkv_gain: float = 1.0,
+        output_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         arguments.refuse_unsupported(type(self), kwargs, _ALTERNATIVES)
@@ -149,12 +152,9 @@ class LinearSelfAttention(keras.layers.Layer):
             kernel_constraint,
             bias_constraint,
         )
-        self.branch_gain = arguments.number(
-            "branch_gain", branch_gain, 0, expected="a positive number"
-        )
-        self.qkv_gain = arguments.number(
-            "qkv_gain", qkv_gain, 0, expected="a positive number"
-        )
+        self.branch_gain = arguments.gain("branch_gain", branch_gain)
+        self.qkv_gain = arguments.gain("qkv_gain", qkv_gain)
+        self.output_gain = arguments.gain("output_gain", output_gain)
         self.supports_masking = True
 
     @property
@@ -286,6 +286,7 @@ class LinearSelfAttention(keras.layers.Layer):
             "output_shape": self.output_shape,
             "branch_gain": self.branch_gain,
             "qkv_gain": self.qkv_gain,
+            "output_gain": self.output_gain,
         }
 
     def get_build_config(self) -> dict[str, Any] | None:

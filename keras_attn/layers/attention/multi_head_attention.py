@@ -72,6 +72,7 @@ class MultiHeadLayer(AttentionLayer):
         use_output_bias: bool | None = None,
         branch_gain: float = 1.0,
         qkv_gain: float = 1.0,
+        output_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         arguments.refuse_unsupported(type(self), kwargs, KERAS_ALTERNATIVES)
@@ -126,12 +127,9 @@ class MultiHeadLayer(AttentionLayer):
         self.use_sinks: bool = arguments.boolean("use_sinks", use_sinks)
         self.use_gate: bool = arguments.boolean("use_gate", use_gate)
         self.use_output_bias = use_output_bias
-        self.branch_gain: float = arguments.number(
-            "branch_gain", branch_gain, 0, expected="a positive number"
-        )
-        self.qkv_gain: float = arguments.number(
-            "qkv_gain", qkv_gain, 0, expected="a positive number"
-        )
+        self.branch_gain: float = arguments.gain("branch_gain", branch_gain)
+        self.qkv_gain: float = arguments.gain("qkv_gain", qkv_gain)
+        self.output_gain: float = arguments.gain("output_gain", output_gain)
 
     @property
     def position(self) -> Any:
@@ -265,6 +263,7 @@ class MultiHeadLayer(AttentionLayer):
             "use_output_bias": self.use_output_bias,
             "branch_gain": self.branch_gain,
             "qkv_gain": self.qkv_gain,
+            "output_gain": self.output_gain,
         }
 
 
@@ -331,6 +330,8 @@ class MultiHeadAttention(MultiHeadLayer):
         qkv_gain: float, factor of the initial weights of the query, key and value
             projections. `2**-0.5` makes them those of PyTorch's `MultiheadAttention`,
             where the three are one matrix; see `docs/training.md`.
+        output_gain: float, factor of the initial weights of the output projection,
+            `(2 * num_layers)**-0.5` in GPT-2.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Raises:
@@ -515,6 +516,8 @@ class MultiHeadSelfAttention(MultiHeadLayer):
         qkv_gain: float, factor of the initial weights of the query, key and value
             projections. `2**-0.5` makes them those of PyTorch's `MultiheadAttention`,
             where the three are one matrix; see `docs/training.md`.
+        output_gain: float, factor of the initial weights of the output projection,
+            `(2 * num_layers)**-0.5` in GPT-2.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     `MultiHeadAttention` documents these arguments in full, with the errors they raise

@@ -90,6 +90,8 @@ def build_projections(
         gain = layer.qkv_gain if name in ("query", "key", "value") else 1.0
         if is_output or name == "value":
             gain *= layer.branch_gain
+        if is_output:
+            gain *= layer.output_gain
         if gain != 1:
             options["kernel_initializer"] = scale_initializer(
                 options["kernel_initializer"], gain

@@ -42,6 +42,7 @@ class TransformerBlock(keras.layers.Layer):
         parallel: bool = False,
         branch_gain: float = 1.0,
         qkv_gain: float = 1.0,
+        output_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -69,14 +70,9 @@ class TransformerBlock(keras.layers.Layer):
                 "`parallel=True` requires `normalize_first=True`. "
                 f"Received: {parallel=}, {normalize_first=}"
             )
-        self.branch_gain: float = float(
-            arguments.number(
-                "branch_gain", branch_gain, 0, expected="a positive number"
-            )
-        )
-        self.qkv_gain: float = float(
-            arguments.number("qkv_gain", qkv_gain, 0, expected="a positive number")
-        )
+        self.branch_gain: float = arguments.gain("branch_gain", branch_gain)
+        self.qkv_gain: float = arguments.gain("qkv_gain", qkv_gain)
+        self.output_gain: float = arguments.gain("output_gain", output_gain)
         self.supports_masking = True
         self._residual_layers: list[keras.layers.Layer] = []
 
@@ -125,6 +121,7 @@ class TransformerBlock(keras.layers.Layer):
             "kernel_initializer": arguments.clone_initializer(self.kernel_initializer),
             "bias_initializer": arguments.clone_initializer(self.bias_initializer),
             "branch_gain": self.branch_gain,
+            "output_gain": self.output_gain,
             "dtype": self.dtype_policy,
             "name": name,
         }
@@ -161,6 +158,7 @@ class TransformerBlock(keras.layers.Layer):
             "parallel": self.parallel,
             "branch_gain": self.branch_gain,
             "qkv_gain": self.qkv_gain,
+            "output_gain": self.output_gain,
         }
 
     def get_build_config(self) -> dict[str, Any] | None:

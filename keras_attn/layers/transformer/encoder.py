@@ -49,6 +49,9 @@ class TransformerEncoder(TransformerBlock):
             DeepNorm; see `deep_norm`.
         qkv_gain: float, factor of the initial weights of the query, key and value
             projections of the block's own attention; see `MultiHeadSelfAttention`.
+        output_gain: float, factor of the initial weights of the output projection of
+            the block's own attention, and of the last layer of its own feed-forward
+            network. `(2 * num_layers)**-0.5` in GPT-2.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:

@@ -37,6 +37,8 @@ class FeedForward(keras.layers.Layer):
         kernel_initializer, bias_initializer: initializers of the dense layers.
         branch_gain: float, factor of the initial weights of all dense layers, beta in
             DeepNorm.
+        output_gain: float, factor of the initial weights of the last dense layer,
+            `(2 * num_layers)**-0.5` in GPT-2.
         **kwargs: `name`, `dtype` and `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -74,6 +76,7 @@ class FeedForward(keras.layers.Layer):
         kernel_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
         branch_gain: float = 1.0,
+        output_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -89,9 +92,8 @@ class FeedForward(keras.layers.Layer):
         )
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
-        self.branch_gain = arguments.number(
-            "branch_gain", branch_gain, 0, expected="a positive number"
-        )
+        self.branch_gain = arguments.gain("branch_gain", branch_gain)
+        self.output_gain = arguments.gain("output_gain", output_gain)
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
@@ -117,8 +119,9 @@ class FeedForward(keras.layers.Layer):
         self, name: str, units: Any, input_shape: Shape, activation: Any = None
     ) -> PositionwiseDense:
         kernel_initializer = arguments.clone_initializer(self.kernel_initializer)
-        if self.branch_gain != 1:
-            kernel_initializer = scale_initializer(kernel_initializer, self.branch_gain)
+        gain = self.branch_gain * (self.output_gain if name == "output" else 1.0)
+        if gain != 1:
+            kernel_initializer = scale_initializer(kernel_initializer, gain)
         dense = PositionwiseDense(
             units,  # pyright: ignore[reportCallIssue]
             activation=activation,
@@ -153,6 +156,7 @@ class FeedForward(keras.layers.Layer):
             "kernel_initializer": initializers.serialize(self.kernel_initializer),
             "bias_initializer": initializers.serialize(self.bias_initializer),
             "branch_gain": self.branch_gain,
+            "output_gain": self.output_gain,
         }
 
     def get_build_config(self) -> dict[str, Any] | None:
