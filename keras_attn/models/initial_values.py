@@ -2,7 +2,7 @@
 
 import keras
 
-__all__ = ["QKV_GAIN", "embeddings_initializer"]
+__all__ = ["QKV_GAIN", "embeddings_initializer", "output_gain"]
 
 # The query, key and value of PyTorch's `MultiheadAttention` are one matrix (3 D, D).
 # Its Xavier initial values are smaller by this factor than those of three (D, D).
@@ -18,3 +18,16 @@ def embeddings_initializer(hidden_dim: int) -> keras.initializers.Initializer:
     0.02.
     """
     return keras.initializers.RandomNormal(stddev=0.5 * hidden_dim**-0.5)
+
+
+def output_gain(num_layers: int, num_branches: int) -> float:
+    """Return the factor of the last layer of each residual branch.
+
+    The sum of all branches of a stack is then about as large as one branch. GPT-2 does
+    so with its two branches per block.
+
+    Args:
+        num_layers: int, number of blocks of the stack.
+        num_branches: int, number of branches of a block: 2, or 3 with cross-attention.
+    """
+    return (num_branches * num_layers) ** -0.5

@@ -10,7 +10,11 @@ from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import positive_int
 from keras_attn.models.embeddings import translation_embeddings
 from keras_attn.models.half_precision import check_dtype, functional_model
-from keras_attn.models.initial_values import QKV_GAIN, embeddings_initializer
+from keras_attn.models.initial_values import (
+    QKV_GAIN,
+    embeddings_initializer,
+    output_gain,
+)
 
 __all__ = ["transformer_translator"]
 
@@ -38,8 +42,10 @@ def transformer_translator(
 
     Initial values: the embeddings, and a separate output projection, are normal with a
     standard deviation of `0.5 * hidden_dim**-0.5`, and the query, key and value
-    projections are those of Xavier for one matrix of the three. `docs/training.md` has
-    the measurements, and the arguments that do the same in a stack of your own.
+    projections are those of Xavier for one matrix of the three. In pre-norm blocks the
+    last layer of each residual branch is divided by the square root of the number of
+    branches of its stack, as in GPT-2. `docs/training.md` has the measurements, and the
+    arguments that do the same in a stack of your own.
 
     Args:
         source_vocabulary_size: int, number of source token ids. Id 0 is padding.
@@ -100,7 +106,7 @@ def transformer_translator(
         return keras.layers.Dropout(dropout, dtype=dtype, name=f"{name}_dropout")(x)
 
     def block(
-        layer_class: Callable[..., keras.layers.Layer], name: str
+        layer_class: Callable[..., keras.layers.Layer], name: str, gain: float
     ) -> keras.layers.Layer:
         return layer_class(
             intermediate_dim,
@@ -109,6 +115,7 @@ def transformer_translator(
             activation=activation,
             normalize_first=normalize_first,
             qkv_gain=QKV_GAIN,
+            output_gain=gain if normalize_first else 1.0,
             dtype=dtype,
             name=name,
         )
@@ -120,6 +127,8 @@ def transformer_translator(
             epsilon=1e-5, dtype=dtype, name=f"{name}_norm"
         )(x)
 
+    encoder_gain = output_gain(num_encoder_layers, 2)
+    decoder_gain = output_gain(num_decoder_layers, 3)
     source_embedding, target_embedding = translation_embeddings(
         source_vocabulary_size,
         target_vocabulary_size,
@@ -133,11 +142,15 @@ def transformer_translator(
     target: Any = keras.Input((None,), dtype="int32", name="target")
     encoded = embed(source_embedding, source, "source")  # (B, S, D)
     for i in range(num_encoder_layers):
-        encoded = block(layers.TransformerEncoder, f"encoder_{i}")(encoded)
+        encoded = block(layers.TransformerEncoder, f"encoder_{i}", encoder_gain)(
+            encoded
+        )
     encoded = final_norm(encoded, "encoder")
     decoded = embed(target_embedding, target, "target")  # (B, T, D)
     for i in range(num_decoder_layers):
-        decoded = block(layers.TransformerDecoder, f"decoder_{i}")(decoded, encoded)
+        decoded = block(layers.TransformerDecoder, f"decoder_{i}", decoder_gain)(
+            decoded, encoded
+        )
     decoded = final_norm(decoded, "decoder")
     logits = target_embedding(decoded, reverse=True)  # (B, T, V)
     return functional_model({"source": source, "target": target}, logits, name)

@@ -26,14 +26,15 @@ def run(command):
 
 
 def kill_after_an_epoch(command, runs):
-    """Kill a training command after its first epoch; return the completed epochs.
+    """Kill a training command after its next epoch; return the completed epochs.
 
     `runs` is the folder that its runs are written to.
     """
+    before = finished_epochs(runs)
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
-        if finished_epochs(runs):
+        if finished_epochs(runs) > before:
             process.send_signal(signal.SIGKILL)
         time.sleep(0.01)
     assert process.wait() == -signal.SIGKILL, "expected to be killed before its end"
