@@ -151,7 +151,7 @@ class GenerationConfig:
         text = json.dumps({"keras_attn": values}, indent=2) + "\n"
         file = _config_file(path)
         if file.name == _FILE_NAME:
-            with contextlib.suppress(OSError):  # The error of the file says more.
+            with contextlib.suppress(OSError):  # Writing the file raises it.
                 file.parent.mkdir(exist_ok=True)
         _write_atomically(file, text)
 

@@ -6,6 +6,7 @@ from keras_attn import layers
 from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import copy_layer, positive_int
 from keras_attn.models.half_precision import check_dtype, functional_model
+from keras_attn.models.initial_values import QKV_GAIN, output_gain
 
 __all__ = ["causal_language_model"]
 
@@ -31,6 +32,11 @@ def causal_language_model(
     The defaults are those of GPT-2 (pre-norm, GELU, tied input and output embeddings)
     with the sinusoidal positions of the original Transformer. `max_length=1024` selects
     the learned positions of GPT-2.
+
+    Initial values: the query, key and value projections are those of Xavier for one
+    matrix of the three, and in pre-norm blocks the last layer of each residual branch
+    is divided by the square root of the number of branches, as in GPT-2; see
+    `docs/training.md`. A layer given as `attention` keeps its own.
 
     Args:
         vocabulary_size: int, number of token ids. Id 0 is padding.
@@ -101,6 +107,8 @@ def causal_language_model(
             activation=activation,
             normalize_first=normalize_first,
             attention=attention and copy_layer(attention, "self_attention"),
+            qkv_gain=QKV_GAIN,
+            output_gain=output_gain(num_layers, 2) if normalize_first else 1.0,
             dtype=dtype,
             name=f"decoder_{i}",
         )(x)

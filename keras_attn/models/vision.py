@@ -8,6 +8,7 @@ from keras_attn import layers
 from keras_attn._types import ActivationLike, DTypeLike
 from keras_attn.layers._internal.arguments import is_int, positive_int
 from keras_attn.models.half_precision import check_dtype, functional_model
+from keras_attn.models.initial_values import QKV_GAIN, output_gain
 
 __all__ = ["vision_transformer"]
 
@@ -33,6 +34,10 @@ def vision_transformer(
     """Return a Vision Transformer that classifies images.
 
     The defaults are the paper's ViT-Base with patches of 16 x 16 pixels.
+
+    Initial values: the query, key and value projections are those of Xavier for one
+    matrix of the three, and the last layer of each residual branch is divided by the
+    square root of the number of branches, as in GPT-2; see `docs/training.md`.
 
     The image is split into patches, in row-major order. Each patch is projected to a
     vector, to which a learned position embedding is added. With `pooling="token"` a
@@ -106,6 +111,10 @@ def vision_transformer(
     image: Any = keras.Input((height, width, num_channels), name="image")
     x = _embed_patches(image, patch_size, hidden_dim, pooling == "token", dtype)
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
+    gains: dict[str, Any] = {
+        "qkv_gain": QKV_GAIN,
+        "output_gain": output_gain(num_layers, 2),
+    }
     for i in range(num_layers):
         attention = None
         if not qkv_bias:
@@ -116,6 +125,7 @@ def vision_transformer(
                 use_output_bias=True,
                 dtype=dtype,
                 name="self_attention",
+                **gains,
             )
         x = layers.TransformerEncoder(
             intermediate_dim,
@@ -127,6 +137,7 @@ def vision_transformer(
             attention=attention,
             dtype=dtype,
             name=f"encoder_{i}",
+            **gains,
         )(x)
     x = keras.layers.LayerNormalization(
         epsilon=layer_norm_epsilon, dtype=dtype, name="norm"

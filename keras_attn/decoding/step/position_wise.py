@@ -141,7 +141,7 @@ def _error(call: functional.Call, reason: str = "") -> ValueError:
 
 
 def _advice(operation: Any) -> str:
-    """Return what to use instead of an operation that is refused."""
+    """Return the advice for an operation that is refused."""
     if isinstance(operation, _KERAS_ATTENTION):
         return (
             "Use the layer of keras_attn that `checkpoints.from_keras_layer` makes of "
