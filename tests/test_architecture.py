@@ -14,7 +14,7 @@ ARROWS = {
     "ops": set(),
     "text": set(),
     "layers": {"ops"},
-    "training": {"ops"},
+    "training": {"_graph", "ops"},
     "models": {"layers", "ops"},
     "_graph": set(),
     "decoding": {"_graph", "layers", "ops"},

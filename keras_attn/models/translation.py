@@ -120,13 +120,6 @@ def transformer_translator(
             name=name,
         )
 
-    def final_norm(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
-        if not normalize_first:
-            return x
-        return keras.layers.LayerNormalization(
-            epsilon=1e-5, dtype=dtype, name=f"{name}_norm"
-        )(x)
-
     encoder_gain = output_gain(num_encoder_layers, 2)
     decoder_gain = output_gain(num_decoder_layers, 3)
     source_embedding, target_embedding = translation_embeddings(
@@ -145,12 +138,22 @@ def transformer_translator(
         encoded = block(layers.TransformerEncoder, f"encoder_{i}", encoder_gain)(
             encoded
         )
-    encoded = final_norm(encoded, "encoder")
+    if normalize_first:
+        encoded = _normalize(encoded, "encoder_norm", dtype)
     decoded = embed(target_embedding, target, "target")  # (B, T, D)
     for i in range(num_decoder_layers):
         decoded = block(layers.TransformerDecoder, f"decoder_{i}", decoder_gain)(
             decoded, encoded
         )
-    decoded = final_norm(decoded, "decoder")
+    if normalize_first:
+        decoded = _normalize(decoded, "decoder_norm", dtype)
     logits = target_embedding(decoded, reverse=True)  # (B, T, V)
     return functional_model({"source": source, "target": target}, logits, name)
+
+
+def _normalize(
+    x: keras.KerasTensor, name: str, dtype: DTypeLike | None
+) -> keras.KerasTensor:
+    """Apply the final normalization of a stack of pre-norm blocks."""
+    norm: Any = keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype, name=name)
+    return norm(x)
