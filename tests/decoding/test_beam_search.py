@@ -183,6 +183,7 @@ def test_more_beams_find_no_worse_ones(translator):
     assert means == sorted(means) and means[0] < means[1]
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_its_batch(translator):
     source = np.random.default_rng(7).integers(1, stacked_models.V, (5, 5))
     options = {"start_token_id": 2, "max_new_tokens": 12}

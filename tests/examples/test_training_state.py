@@ -92,6 +92,7 @@ def kill_at(number, monkeypatch, module, name):
     monkeypatch.setattr(module, name, killed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 2, 4, 8])
 def test_killed_at_a_training_step(step, tmp_path, uninterrupted):
     def kill(batch, logs):

@@ -133,6 +133,7 @@ def test_inputs_and_outputs_keep_names_and_structure() -> None:
         assert (x.name, x.shape, x.dtype) == (y.name, y.shape, y.dtype)
 
 
+@pytest.mark.slow
 def test_pruned_model_saves_maps_and_generates(tmp_path: Path) -> None:
     model = translator()
     smaller = prune_heads(model, HEADS)

@@ -139,6 +139,7 @@ def test_few_shapes_are_compiled(model, tokenizer):
     assert all(draws == (ids[0], LENGTH) for ids, draws in shapes)
 
 
+@pytest.mark.slow
 def test_sampling_draws_new_numbers_unless_it_has_a_seed(model, tokenizer):
     """With a seed, the numbers are the same for every padding of the batch."""
     unseeded = translator(model, tokenizer, Sampling(temperature=9.0))

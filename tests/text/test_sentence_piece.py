@@ -16,6 +16,7 @@ TOKENIZER = SentencePieceTokenizer.train(SENTENCES, 320)
 TRICKY = st.text(st.sampled_from("▁▅ \t\n\r\0a나\ufeff\u3000\u00a0<>/s😀\u200d\u0301"))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.text() | TRICKY, min_size=1, max_size=7))
 def test_lossless(texts):

@@ -133,6 +133,7 @@ def test_first_epoch_continues_the_order():
             dataset(first_epoch=value)
 
 
+@pytest.mark.slow
 def test_reading_only_the_first_batch_does_not_count_as_an_epoch():
     def dataset(**options):
         return translation_dataset(PAIRS, SOURCE, batch_size=20, seed=5, **options)

@@ -214,6 +214,7 @@ def dense_model(jit_compile: bool) -> keras.Model:
     return compiled(model, optimizer, jit_compile)
 
 
+@pytest.mark.slow
 def test_compiled_equals_uncompiled() -> None:
     models = [dense_model(jit_compile) for jit_compile in (False, True)]
     for model in models:

@@ -71,6 +71,7 @@ def test_train_save_resume_and_merge(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_remove_restores_the_model() -> None:
     model = classifier()
     ids, _ = data()
@@ -87,6 +88,7 @@ def test_remove_restores_the_model() -> None:
     assert_equal(model(ids), plain)
 
 
+@pytest.mark.slow
 def test_saved_model_contains_the_original_kernel(tmp_path: Path) -> None:
     model = classifier()
     before = values(model)
@@ -130,6 +132,7 @@ def test_loading_weights_without_adapters_resets_them(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_half_precision_kernels_are_saved_and_merged_in_float32(tmp_path: Path) -> None:
     inputs = keras.Input((None, 8))
     layer = layers.MultiHeadSelfAttention(2, dtype="mixed_bfloat16", name="attention")
@@ -195,6 +198,7 @@ def test_generation_uses_the_current_adapters() -> None:
     assert_close(merged[1], adapted[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [training.merge_lora, training.remove_lora])
 def test_functions_traced_with_adapters_work_after_removal(
     function: Callable[..., Any],
@@ -225,6 +229,7 @@ def test_invalid_arguments_raise(arguments: Any, match: str) -> None:
     assert set(values(model)) == set(values(classifier()))
 
 
+@pytest.mark.slow
 def test_unsupported_models_raise() -> None:
     model = with_adapters(classifier())
     with pytest.raises(ValueError, match="no adapters yet.*encoder_0"):

@@ -45,6 +45,7 @@ def trained() -> tuple[keras.Model, dict[str, list[float]]]:
     return train(False, epochs=20)
 
 
+@pytest.mark.slow
 def test_fit_decreases_the_loss_and_evaluate_equals_numpy(
     trained: tuple[keras.Model, dict[str, list[float]]],
 ) -> None:
@@ -56,6 +57,7 @@ def test_fit_decreases_the_loss_and_evaluate_equals_numpy(
     assert logs["accuracy"] == pytest.approx(accuracy)
 
 
+@pytest.mark.slow
 def test_compiled_equals_uncompiled(
     trained: tuple[keras.Model, dict[str, list[float]]],
 ) -> None:
