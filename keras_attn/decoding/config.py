@@ -279,7 +279,7 @@ def _plain(name: str, value: Any) -> Any:
         is_valid = False
     if not is_valid:
         raise ValueError(
-            f"`{name}` must consist of ints, in sequences of the same length. "
+            f"`{name}` must be ints, in sequences of the same length. "
             f"Received: {name}={value!r}"
         )
     return _nested_tuples(array.tolist())
