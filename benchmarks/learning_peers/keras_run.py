@@ -187,10 +187,8 @@ def main():
     settings = task.settings
     keras.utils.set_random_seed(settings["seed"])
     model = build(task)
-    optimizer, loss_function = (
-        make_optimizer(settings["optimizer"], model),
-        make_loss(task),
-    )
+    optimizer = make_optimizer(settings["optimizer"], model)
+    loss_function = make_loss(task)
     optimizer.build(model.trainable_variables)
     compiled = tf.function(reduce_retracing=False, jit_compile=settings["jit"])
     takes_dict = isinstance(model.input, dict)

@@ -20,14 +20,16 @@ def embeddings_initializer(hidden_dim: int) -> keras.initializers.Initializer:
     return keras.initializers.RandomNormal(stddev=0.5 * hidden_dim**-0.5)
 
 
-def output_gain(num_layers: int, num_branches: int) -> float:
+def output_gain(num_layers: int, num_branches: int, normalize_first: bool) -> float:
     """Return the factor of the last layer of each residual branch.
 
     The sum of all branches of a stack is then about as large as one branch. GPT-2 does
-    so with its two branches per block.
+    so with its two branches per block. Post-norm blocks, whose sums are normalized,
+    keep their branches as they are.
 
     Args:
         num_layers: int, number of blocks of the stack.
         num_branches: int, number of branches of a block: 2, or 3 with cross-attention.
+        normalize_first: bool, whether the blocks are pre-norm.
     """
-    return (num_branches * num_layers) ** -0.5
+    return (num_branches * num_layers) ** -0.5 if normalize_first else 1.0

@@ -108,7 +108,7 @@ def causal_language_model(
             normalize_first=normalize_first,
             attention=attention and copy_layer(attention, "self_attention"),
             qkv_gain=QKV_GAIN,
-            output_gain=output_gain(num_layers, 2) if normalize_first else 1.0,
+            output_gain=output_gain(num_layers, 2, normalize_first),
             dtype=dtype,
             name=f"decoder_{i}",
         )(x)

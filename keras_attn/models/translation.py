@@ -115,13 +115,13 @@ def transformer_translator(
             activation=activation,
             normalize_first=normalize_first,
             qkv_gain=QKV_GAIN,
-            output_gain=gain if normalize_first else 1.0,
+            output_gain=gain,
             dtype=dtype,
             name=name,
         )
 
-    encoder_gain = output_gain(num_encoder_layers, 2)
-    decoder_gain = output_gain(num_decoder_layers, 3)
+    encoder_gain = output_gain(num_encoder_layers, 2, normalize_first)
+    decoder_gain = output_gain(num_decoder_layers, 3, normalize_first)
     source_embedding, target_embedding = translation_embeddings(
         source_vocabulary_size,
         target_vocabulary_size,

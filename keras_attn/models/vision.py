@@ -113,7 +113,7 @@ def vision_transformer(
     x = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")(x)
     gains: dict[str, Any] = {
         "qkv_gain": QKV_GAIN,
-        "output_gain": output_gain(num_layers, 2),
+        "output_gain": output_gain(num_layers, 2, normalize_first=True),
     }
     for i in range(num_layers):
         attention = None

@@ -81,15 +81,11 @@ def dtypes(model: keras.Model) -> list[str]:
 @pytest.mark.parametrize(
     "name, mode",
     [
-        pytest.param(name, mode, marks=marks)
-        for name in MODELS
-        for mode, marks in [
-            ("int8", pytest.mark.every_backend if name in EVERY_MODE else ()),
-            ("int4", pytest.mark.on_pytorch),
-            ("float8", pytest.mark.on_pytorch),
-        ]
-        if mode == "int8" or name in EVERY_MODE
-    ],
+        pytest.param(name, mode, marks=pytest.mark.every_backend)
+        for name in EVERY_MODE
+        for mode in ("int8", "int4", "float8")
+    ]
+    + [pytest.param(name, "int8") for name in MODELS if name not in EVERY_MODE],
 )
 def test_a_loaded_quantized_model_has_the_same_numbers(
     name: str, mode: str, tmp_path: Path
